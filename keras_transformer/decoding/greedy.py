@@ -1,0 +1,89 @@
+"""Greedy search: the likeliest token at every step."""
+
+import dataclasses
+from typing import NamedTuple
+
+from keras import ops
+
+
+class GreedyState(NamedTuple):
+    """What the loop carries."""
+
+    position: object  # scalar int32, tokens decoded so far
+    token_ids: object  # (B, 1) int32, the last token of each row
+    output_ids: object  # (B, T) int32, pads from `position` on
+    finished: object  # (B,) boolean
+    cache: object  # of the step function
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy:
+    """Takes the likeliest token at each step; of equals, the lowest id.
+
+    A row ends at its EOS, or at its own limit, so it depends neither on batch mates nor on
+    padding.
+
+    Attributes:
+        extra_length: A row may be this many tokens longer than its source, EOS included (the
+            paper: 50).
+        max_length: Most tokens of any row, EOS included; `None` for no further limit.
+    """
+
+    extra_length: int = 50
+    max_length: int | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.extra_length, int) or self.extra_length < 1:
+            raise ValueError(
+                "`extra_length` must be a positive integer. "
+                f"Received: extra_length={self.extra_length!r}"
+            )
+        if self.max_length is not None and (
+            not isinstance(self.max_length, int) or self.max_length < 1
+        ):
+            raise ValueError(
+                "`max_length` must be a positive integer or None. "
+                f"Received: max_length={self.max_length!r}"
+            )
+
+    def search(self, step, cache, limits, slots, special_ids):
+        """Decodes until every row has ended.
+
+        Args:
+            step: `step(token_ids (B, 1), cache, position) -> logits (B, 1, V), cache`.
+            cache: What `step` needs before the first token, with at least `slots` slots.
+            limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
+            slots: T, the largest limit that may occur; an integer or a scalar int tensor.
+            special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+
+        Returns:
+            (B, T) int32 ids, each row its tokens, then pads; a row that reached its limit has
+            no EOS.
+        """
+        batch = ops.shape(limits)[0]
+        start = GreedyState(
+            position=ops.zeros((), "int32"),
+            token_ids=ops.full((batch, 1), special_ids.bos_id, "int32"),
+            output_ids=ops.full((batch, slots), special_ids.pad_id, "int32"),
+            finished=limits <= 0,
+            cache=cache,
+        )
+
+        def unfinished(position, token_ids, output_ids, finished, cache):
+            return ops.logical_not(ops.all(finished))
+
+        def advance(position, token_ids, output_ids, finished, cache):
+            logits, cache = step(token_ids, cache, position)
+            # top_k, not argmax: Keras' argmax has no LiteRT form.
+            likeliest = ops.reshape(ops.top_k(logits[:, -1], 1)[1], (-1,))
+            token_ids = ops.where(finished, special_ids.pad_id, likeliest)
+            is_slot = ops.equal(ops.arange(slots), position)
+            output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
+            position = position + 1
+            ended = ops.logical_or(ops.equal(token_ids, special_ids.eos_id), limits <= position)
+            finished = ops.logical_or(finished, ended)
+            return GreedyState(
+                position, ops.expand_dims(token_ids, 1), output_ids, finished, cache
+            )
+
+        return GreedyState(*ops.while_loop(unfinished, advance, start)).output_ids

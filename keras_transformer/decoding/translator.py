@@ -1,0 +1,107 @@
+"""Text to text in Python: tokenize, batch by length, decode, detokenize."""
+
+import functools
+
+import keras
+import numpy as np
+
+from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.result import decode
+
+
+class Translator:
+    """Translates lists of strings with a model and its tokenizer.
+
+    Sentences are sorted by length and decoded in batches; each gets the text that it would get
+    alone. A second call traces nothing.
+
+    Args:
+        model: A `Transformer`.
+        tokenizer: The tokenizer it was trained with.
+        strategy: A search strategy.
+        batch_size: Sentences a batch.
+        max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
+            what was cut off would be missing from the answer.
+    """
+
+    def __init__(
+        self, model, tokenizer, strategy=None, *, batch_size=64, max_source_length=1024
+    ):
+        if tokenizer.vocab_size != model.config.vocab_size:
+            raise ValueError(
+                "the tokenizer and the model must have one vocabulary size. Received: "
+                f"tokenizer {tokenizer.vocab_size}, model {model.config.vocab_size}"
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.strategy = strategy or Greedy()
+        self.batch_size = batch_size
+        self.max_source_length = max_source_length
+        self._decode = _compiled(functools.partial(decode, model, strategy=self.strategy))
+
+    def translate(self, texts):
+        """A translation for each text, in order; an empty text gives an empty one.
+
+        Args:
+            texts: Sequence of `str`.
+
+        Raises:
+            TypeError: if `texts` is one string.
+            ValueError: if a text is longer than `max_source_length` tokens.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        sources = [self.source_ids(text) for text in texts]
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        translations = [""] * len(sources)
+        for first in range(0, len(order), self.batch_size):
+            chosen = order[first : first + self.batch_size]
+            rows = self.translate_ids(self.pad([sources[index] for index in chosen]))
+            for index, row in zip(chosen, rows, strict=True):
+                translations[index] = self.tokenizer.decode(row)
+        return translations
+
+    def translate_ids(self, source_ids):
+        """(B, S) int ids, pieces and EOS, then pads -> list of B lists of ids, without EOS or pads.
+
+        Raises:
+            ValueError: if an id lies outside [0, vocab_size).
+        """
+        source_ids = np.asarray(source_ids, "int32")
+        config = self.model.config
+        if source_ids.size and not (0 <= source_ids.min() and source_ids.max() < config.vocab_size):
+            raise ValueError(
+                f"ids must lie in [0, {config.vocab_size}). Received: "
+                f"{source_ids.min()} to {source_ids.max()}"
+            )
+        ids = keras.ops.convert_to_numpy(self._decode(source_ids).ids)
+        return [
+            [int(token) for token in row if token not in (config.pad_id, config.eos_id)]
+            for row in ids
+        ]
+
+    def source_ids(self, text):
+        """The ids of one text, EOS at the end, as the encoder takes them."""
+        ids = [*self.tokenizer.encode(text), self.tokenizer.eos_id]
+        if len(ids) > self.max_source_length:
+            raise ValueError(
+                f"a text must have at most `max_source_length` = {self.max_source_length} tokens. "
+                f"Received: {len(ids)} tokens, {text[:60]!r}…"
+            )
+        return ids
+
+    def pad(self, rows):
+        """Lists of ids -> (B, longest) int32 with pads."""
+        padded = np.full((len(rows), max(map(len, rows))), self.tokenizer.pad_id, "int32")
+        for row, ids in zip(padded, rows, strict=True):
+            row[: len(ids)] = ids
+        return padded
+
+
+def _compiled(function):
+    """A graph of `function(source_ids)` for any batch and length: traced once."""
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.function(function, input_signature=[tf.TensorSpec((None, None), tf.int32)])

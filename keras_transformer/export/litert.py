@@ -1,0 +1,204 @@
+"""Export for devices: one LiteRT file with the whole decoding loop inside."""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import tempfile
+import time
+
+from keras_transformer.decoding import Translator
+from keras_transformer.export import runner
+from keras_transformer.export.folder import new_folder
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule
+
+REPORT = "parity.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A number format and what it promises.
+
+    Attributes:
+        weight_bits: Bits of a quantized weight, or `None` for float32.
+        promised_agreement: Least share of Python's tokens; below it the export fails.
+    """
+
+    weight_bits: int | None
+    promised_agreement: float
+
+
+MODES = {
+    "float32": Mode(weight_bits=None, promised_agreement=1.0),
+    # Weights in 8 bits with a scale a row, activations float: products quantize them on the fly.
+    "int8": Mode(weight_bits=8, promised_agreement=0.9),
+}
+
+
+def export_litert(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    mode="float32",
+    strategy=None,
+    max_source_length=512,
+    overwrite=False,
+):
+    """Writes a folder for a device, runs it, and compares its answers with Python's.
+
+    The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`,
+    `metadata.json` and `parity.json`. `keras_transformer.export.runner` runs it.
+
+    Args:
+        model: A `Transformer`, trained or not.
+        tokenizer: Its tokenizer.
+        path: The folder to make.
+        samples: Sentences to compare on, at least one.
+        mode: Key of `MODES`.
+        strategy: Search strategy; `Greedy()` when `None`.
+        max_source_length: Most source tokens that the runner accepts, EOS included.
+        overwrite: Whether a folder that exists is replaced.
+
+    Returns:
+        The `ParityReport`, which is also written to `parity.json`.
+
+    Raises:
+        ValueError: if `mode` is unknown.
+        FileExistsError: if `path` exists and `overwrite` is false.
+        ParityError: if fewer tokens equal Python's than the mode promises; nothing is written
+            then.
+    """
+    if mode not in MODES:
+        raise ValueError(f"`mode` must be one of {tuple(MODES)}. Received: {mode!r}")
+    samples = checked_samples(samples)
+    translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)
+    with new_folder(path, overwrite=overwrite) as folder:
+        content, ops = _convert(model, translator.strategy, MODES[mode])
+        (folder / runner.MODEL_FILE).write_bytes(content)
+        tokenizer.save(folder / runner.TOKENIZER_FILE)
+        metadata = _metadata(folder, model, translator, mode)
+        (folder / runner.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
+        report = _parity(folder, translator, samples, mode, ops).check()
+        report.write(folder / REPORT)
+    return report
+
+
+def _convert(model, strategy, mode):
+    """The bytes of the LiteRT file and the names of its ops."""
+    from keras_transformer.export import flatbuffer
+
+    graph = flatbuffer.read(_converted(DeviceModule(model, strategy)))
+    flatbuffer.lookups_for_gathers(graph)
+    content = flatbuffer.write(graph)
+    if mode.weight_bits is not None:
+        graph = flatbuffer.read(_quantized(content, mode.weight_bits))
+        content = flatbuffer.write_small(graph)
+    return content, flatbuffer.op_names(graph)
+
+
+def _converted(module):
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        tf.saved_model.save(module, folder, signatures=module.signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, signature_keys=list(module.signatures)
+        )
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        return bytes(converter.convert())
+
+
+def _quantized(content, bits):
+    from litert_quantizer import qtyping, quantizer, recipe_manager
+
+    recipe = recipe_manager.RecipeManager()
+    # One rule for both, or the matrix that they share would be stored twice.
+    for operation in ("FULLY_CONNECTED", "EMBEDDING_LOOKUP"):
+        recipe.add_dynamic_config(
+            regex=".*",
+            operation_name=qtyping.TFLOperationName[operation],
+            num_bits=bits,
+            granularity=qtyping.QuantGranularity.CHANNELWISE,
+        )
+    with _quiet():
+        result = quantizer.Quantizer(
+            bytearray(content), recipe.get_quantization_recipe()
+        ).quantize()
+    return bytes(result.quantized_model)
+
+
+def _metadata(folder, model, translator, mode):
+    config = model.config
+    files = (runner.MODEL_FILE, runner.TOKENIZER_FILE)
+    return {
+        "format": runner.FORMAT,
+        "mode": mode,
+        "signature": DEVICE_SIGNATURE,
+        "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
+        "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
+        "vocab_size": config.vocab_size,
+        "pad_id": config.pad_id,
+        "unk_id": config.unk_id,
+        "bos_id": config.bos_id,
+        "eos_id": config.eos_id,
+        "max_source_length": translator.max_source_length,
+        "search": {
+            "name": type(translator.strategy).__name__,
+            **dataclasses.asdict(translator.strategy),
+        },
+        "sha256": {
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files
+        },
+    }
+
+
+def _parity(folder, translator, samples, mode, ops):
+    device = runner.Runner(folder)
+    rows = translator.pad([translator.source_ids(sample) for sample in samples])
+    expected = translator.translate_ids(rows)
+    device.translate(samples[:1])
+    start = time.perf_counter()
+    received = [device.translate_ids(device.encode(sample)) for sample in samples]
+    seconds = (time.perf_counter() - start) / len(samples)
+    decoded = translator.tokenizer.decode
+    return ParityReport(
+        artefact="litert",
+        mode=mode,
+        **compare(
+            samples,
+            [(decoded(ids), ids) for ids in expected],
+            [(decoded(ids), ids) for ids in received],
+        ),
+        promised_agreement=MODES[mode].promised_agreement,
+        size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
+        seconds_a_sample=seconds,
+        ops=ops,
+    )
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keeps the chatter of converter and quantizer off standard output and standard error.
+
+    Both print from C++ too, so the file descriptors themselves are turned away; errors come as
+    exceptions all the same.
+    """
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        saved = [os.dup(1), os.dup(2)]
+        try:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            yield
+        finally:
+            for descriptor, copy in enumerate(saved, start=1):
+                os.dup2(copy, descriptor)
+                os.close(copy)

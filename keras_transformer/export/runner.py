@@ -1,0 +1,148 @@
+"""Runs an exported LiteRT folder: numpy, sentencepiece and ai-edge-litert, nothing else.
+
+    python -m keras_transformer.export.runner FOLDER "text" ["text" ...]
+
+Without texts it reads lines from standard input.
+"""
+
+import hashlib
+import json
+import pathlib
+import sys
+import threading
+
+import numpy as np
+
+FORMAT = 1
+MODEL_FILE = "model.tflite"
+TOKENIZER_FILE = "tokenizer.model"
+METADATA_FILE = "metadata.json"
+
+
+class Runner:
+    """Translates text with an exported folder. Calls from several threads take turns.
+
+    Args:
+        folder: What `export_litert` wrote.
+        num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+
+    Raises:
+        FileNotFoundError: if the folder or one of its files is missing.
+        ValueError: if a file is damaged, or does not belong to the others.
+    """
+
+    def __init__(self, folder, *, num_threads=1):
+        import sentencepiece
+        from ai_edge_litert.interpreter import Interpreter
+
+        folder = pathlib.Path(folder)
+        self.metadata = _read_metadata(folder)
+        for name in (MODEL_FILE, TOKENIZER_FILE):
+            _check_file(folder / name, self.metadata["sha256"].get(name))
+        self._pieces = sentencepiece.SentencePieceProcessor(
+            model_file=str(folder / TOKENIZER_FILE)
+        )
+        self._interpreter = Interpreter(
+            model_path=str(folder / MODEL_FILE), num_threads=num_threads
+        )
+        self._translate = self._interpreter.get_signature_runner(self.metadata["signature"])
+        self._lock = threading.Lock()
+
+    def translate(self, texts):
+        """A translation for each text, in order; an empty text gives an empty one.
+
+        Args:
+            texts: Sequence of `str`.
+
+        Raises:
+            TypeError: if `texts` is one string.
+            ValueError: if a text has more tokens than `max_source_length`.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        return [self._pieces.decode(self.translate_ids(self.encode(text))) for text in texts]
+
+    def encode(self, text):
+        """The ids of one text, EOS at the end, as `translate_ids` takes them."""
+        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return [*self._pieces.encode(text), self.metadata["eos_id"]]
+
+    def translate_ids(self, source_ids):
+        """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
+
+        Args:
+            source_ids: Sequence of int in [0, vocab_size).
+
+        Raises:
+            ValueError: if an id lies outside the vocabulary, or there are more ids than
+                `max_source_length`.
+        """
+        ids = np.asarray(source_ids, np.int64)
+        if ids.ndim != 1:
+            raise ValueError(f"`source_ids` must be one list of ids. Received: shape {ids.shape}")
+        vocab_size, longest = self.metadata["vocab_size"], self.metadata["max_source_length"]
+        if ids.size > longest:
+            raise ValueError(
+                f"a source must have at most `max_source_length` = {longest} tokens. "
+                f"Received: {ids.size}"
+            )
+        if not ids.size:
+            return []
+        if ids.min() < 0 or ids.max() >= vocab_size:
+            raise ValueError(
+                f"ids must lie in [0, {vocab_size}). Received: {ids.min()} to {ids.max()}"
+            )
+        with self._lock:
+            # By name: the order of a file's inputs and outputs is the converter's whim.
+            outputs = self._translate(source_ids=ids[np.newaxis].astype(np.int32))
+            row = outputs["target_ids"][0].tolist()
+        ends = (self.metadata["eos_id"], self.metadata["pad_id"])
+        return row[: next((i for i, token in enumerate(row) if token in ends), len(row))]
+
+
+def _read_metadata(folder):
+    path = folder / METADATA_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"an exported folder must hold {METADATA_FILE}. Received: {folder}"
+        )
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        version = metadata["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} must be the metadata of an export. Received: {error}") from error
+    if version != FORMAT:
+        raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
+    return metadata
+
+
+def _check_file(path, expected):
+    if not path.is_file():
+        raise FileNotFoundError(f"an exported folder must hold {path.name}. Received: {path}")
+    with path.open("rb") as file:
+        received = hashlib.file_digest(file, "sha256").hexdigest()
+    if received != expected:
+        raise ValueError(
+            f"{path} must be the file that {METADATA_FILE} was written for: it is damaged or "
+            f"belongs to another export. Received: sha256 {received}, expected {expected}"
+        )
+
+
+def main(arguments=None):
+    """The command line; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 0 if arguments else 2
+    try:
+        runner = Runner(arguments[0])
+        for text in arguments[1:] or (line.rstrip("\n") for line in sys.stdin):
+            print(runner.translate([text])[0], flush=True)
+    except (OSError, ValueError) as error:
+        print(f"runner: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Export for TF Serving: a SavedModel that takes strings and gives strings."""
+
+import pathlib
+import time
+
+from keras_transformer.decoding import Translator
+from keras_transformer.export.folder import new_folder
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.signatures import TEXT_SIGNATURE, ServingModule
+
+REPORT = "assets.extra/parity.json"
+
+
+def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwrite=False):
+    """Writes a SavedModel, runs it, and compares its text with Python's.
+
+    The folder holds all it needs, tokenizer included, names no path, and can be moved. Any
+    process with TensorFlow and TensorFlow Text can serve it; so can the TF Serving binary, which
+    links the ops of TensorFlow Text. It contains no XLA op, which that binary refuses by default.
+
+    Args:
+        model: A `Transformer`, trained or not.
+        tokenizer: Its tokenizer.
+        path: The folder to make.
+        samples: Sentences to compare on, at least one.
+        strategy: Search strategy; `Greedy()` when `None`.
+        overwrite: Whether a folder that exists is replaced.
+
+    Returns:
+        The `ParityReport`, which is also written to `assets.extra/parity.json`.
+
+    Raises:
+        FileExistsError: if `path` exists and `overwrite` is false.
+        ParityError: if a text differs from Python's; nothing is written then.
+    """
+    import tensorflow as tf
+
+    samples = checked_samples(samples)
+    translator = Translator(model, tokenizer, strategy)
+    with new_folder(path, overwrite=overwrite) as folder:
+        module = ServingModule(model, tokenizer, translator.strategy)
+        tf.saved_model.save(module, str(folder), signatures=module.signatures)
+        run = tf.saved_model.load(str(folder)).signatures[TEXT_SIGNATURE]
+        texts = [text.decode() for text in run(text=tf.constant(samples))["translation"].numpy()]
+        expected = translator.translate(samples)
+        report = ParityReport(
+            artefact="savedmodel",
+            mode="float32",
+            **compare(
+                samples,
+                [(text, tokenizer.encode(text)) for text in expected],
+                [(text, tokenizer.encode(text)) for text in texts],
+            ),
+            promised_agreement=1.0,
+            size_bytes=_size(folder),
+            seconds_a_sample=_seconds_a_sample(run, samples),
+            ops=_ops(folder),
+        ).check()
+        (folder / REPORT).parent.mkdir(exist_ok=True)
+        report.write(folder / REPORT)
+    return report
+
+
+def _seconds_a_sample(run, samples, at_most=16):
+    import tensorflow as tf
+
+    samples = samples[:at_most]
+    run(text=tf.constant(samples[:1]))
+    start = time.perf_counter()
+    for sample in samples:
+        run(text=tf.constant([sample]))
+    return (time.perf_counter() - start) / len(samples)
+
+
+def _size(folder):
+    return sum(file.stat().st_size for file in pathlib.Path(folder).rglob("*") if file.is_file())
+
+
+def _ops(folder):
+    """Names of all ops in the graphs of a SavedModel."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    nodes = []
+    for meta_graph in proto.meta_graphs:
+        nodes.extend(meta_graph.graph_def.node)
+        for function in meta_graph.graph_def.library.function:
+            nodes.extend(function.node_def)
+    return tuple(sorted({node.op for node in nodes}))

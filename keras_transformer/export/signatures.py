@@ -1,0 +1,74 @@
+"""The graphs that leave Python, with their names: what a client of an artefact relies on."""
+
+import tensorflow as tf
+
+from keras_transformer.decoding import decode
+
+TEXT_SIGNATURE = "serving_default"
+IDS_SIGNATURE = "translate_ids"
+DEVICE_SIGNATURE = "translate"
+
+
+class ServingModule(tf.Module):
+    """A model with its tokenizer as exportable graphs.
+
+    `serving_default`: `text` (B,) string -> `translation` (B,) string.
+    `translate_ids`: `source_ids` (B, S) int32, pieces and EOS, then pads -> `target_ids` (B, T)
+    int32, pieces and EOS, then pads.
+    """
+
+    def __init__(self, model, tokenizer, strategy):
+        super().__init__()
+        # Tracked so that they are saved: the weights, and the tokenizer's model.
+        self.model_variables = _variables(model)
+        self.tokenizer = tokenizer.tf_tokenizer
+
+        def translate_ids(source_ids):
+            return {"target_ids": decode(model, source_ids, strategy).ids}
+
+        def translate(text):
+            pieces = tokenizer.tf_encode(text)
+            ends = tf.fill(tf.stack([pieces.nrows(), 1]), tokenizer.eos_id)
+            source_ids = tf.concat([pieces, ends], axis=1).to_tensor(tokenizer.pad_id)
+            target_ids = decode(model, source_ids, strategy).ids
+            return {"translation": tokenizer.tf_decode(target_ids)}
+
+        ids = tf.TensorSpec((None, None), tf.int32, name="source_ids")
+        self.translate_ids = tf.function(translate_ids, input_signature=[ids])
+        text = tf.TensorSpec((None,), tf.string, name="text")
+        self.translate = tf.function(translate, input_signature=[text])
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return {
+            TEXT_SIGNATURE: self.translate.get_concrete_function(),
+            IDS_SIGNATURE: self.translate_ids.get_concrete_function(),
+        }
+
+
+class DeviceModule(tf.Module):
+    """A model as one graph for a device, ids in and ids out, one sentence at a time.
+
+    `translate`: `source_ids` (1, S) int32, pieces and EOS, no pads -> `target_ids` (1, T) int32,
+    pieces and EOS, then pads.
+    """
+
+    def __init__(self, model, strategy):
+        super().__init__()
+        self.model_variables = _variables(model)
+
+        def translate(source_ids):
+            return {"target_ids": decode(model, source_ids, strategy).ids}
+
+        ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
+        self.translate = tf.function(translate, input_signature=[ids])
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return {DEVICE_SIGNATURE: self.translate.get_concrete_function()}
+
+
+def _variables(model):
+    return [variable.value for variable in model.trainable_variables]

@@ -1,0 +1,1 @@
+"""Weights from other projects."""

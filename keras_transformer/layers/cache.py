@@ -1,0 +1,18 @@
+"""The fixed-size buffers of cached decoding."""
+
+from keras import ops
+
+
+def write_slots(buffer, update, position):
+    """Writes `update` (B, N, T, H) into slots `position` to `position + T` of (B, N, S, H).
+
+    A select over the buffer, not `ops.slice_update`: on TensorFlow that is an XLA op, which the
+    stock TF Serving binary refuses to run, and the select costs no more than a few percent.
+    """
+    slots, length = ops.shape(buffer)[2], ops.shape(update)[2]
+    offset = ops.arange(slots) - position  # of each slot in `update`
+    update = ops.cast(update, buffer.dtype)
+    if not (isinstance(length, int) and length == 1):
+        update = ops.take(update, ops.clip(offset, 0, length - 1), axis=2)
+    written = ops.logical_and(offset >= 0, offset < length)
+    return ops.where(ops.reshape(written, (1, 1, -1, 1)), update, buffer)

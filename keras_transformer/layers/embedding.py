@@ -1,0 +1,82 @@
+"""Token embedding, shared with the output projection: section 3.4 of the paper."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.projection import reshape
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Rows of one (V, D) matrix, scaled by sqrt(D); with `reverse`, the logits of that matrix.
+
+    The scale makes embeddings of standard deviation 1 from a matrix of standard deviation
+    D^-0.5, which is what the tied output projection needs. No Keras mask is made: which ids
+    are padding is the model's business, and a padding id may be any id.
+
+    Args:
+        vocab_size: Rows V.
+        dim: Width D.
+        embeddings_initializer: Initializer of the matrix; normal with standard deviation
+            D^-0.5 when `None`.
+
+    Call arguments:
+        inputs: (B, T) integer ids in [0, V), or (B, T, D) states with `reverse=True`.
+        reverse: Whether to project states to logits, as in `keras.layers.ReversibleEmbedding`.
+
+    Returns:
+        (B, T, D) embeddings in the compute dtype, or (B, T, V) float32 logits.
+    """
+
+    def __init__(self, vocab_size, dim, embeddings_initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        for name, value in (("vocab_size", vocab_size), ("dim", dim)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
+                )
+        self.vocab_size = vocab_size
+        self.dim = dim
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer or keras.initializers.RandomNormal(stddev=dim**-0.5)
+        )
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocab_size, self.dim),
+            initializer=self.embeddings_initializer,
+        )
+
+    def call(self, inputs, reverse=False):
+        return self._logits(inputs) if reverse else self._lookup(inputs)
+
+    def compute_output_spec(self, inputs, reverse=False):
+        shape = self.compute_output_shape(inputs.shape, reverse)
+        return keras.KerasTensor(shape, "float32" if reverse else self.compute_dtype)
+
+    def compute_output_shape(self, input_shape, reverse=False):
+        if reverse:
+            return (*input_shape[:-1], self.vocab_size)
+        return (*input_shape, self.dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "dim": self.dim,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+    def _lookup(self, ids):
+        # Flat ids: one row lookup, which the LiteRT exporter quantizes together with the logits.
+        rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
+        return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
+
+    def _logits(self, states):
+        leading = ops.shape(states)[:-1]
+        rows = ops.cast(ops.reshape(states, (-1, self.dim)), self.compute_dtype)
+        logits = ops.matmul(rows, ops.transpose(self.embeddings))
+        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))

@@ -1,0 +1,96 @@
+"""Position-wise feed-forward network: section 3.3 of the paper."""
+
+import keras
+
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.projection import Projection
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class PositionwiseFFN(keras.layers.Layer):
+    """FFN(x) = activation(x W1 + b1) W2 + b2, the same at every position (eq. 2).
+
+    Args:
+        intermediate_dim: Inner width F.
+        output_dim: Output width; that of the input when `None`.
+        activation: Name of a Keras activation, or a callable; the paper's is `"relu"`.
+        dropout: Rate for the inner activations. The paper has none there.
+        use_bias: Whether the two products have biases.
+        kernel_initializer: Initializer of both kernels.
+        bias_initializer: Initializer of both biases.
+
+    Call arguments:
+        inputs: (B, T, D), or any shape that ends in D.
+        training: Whether dropout is on.
+
+    Returns:
+        Shape of `inputs` with the last size replaced by `output_dim`, in the compute dtype.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim,
+        output_dim=None,
+        activation="relu",
+        dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(intermediate_dim, int) or intermediate_dim < 1:
+            raise ValueError(
+                "`intermediate_dim` must be a positive integer. "
+                f"Received: intermediate_dim={intermediate_dim!r}"
+            )
+        self.intermediate_dim = intermediate_dim
+        self.output_dim = output_dim
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        model_dim = input_shape[-1]
+        self.intermediate = self._projection(self.intermediate_dim, "intermediate")
+        self.intermediate.build(input_shape)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+        self.outer = self._projection(self.output_dim or model_dim, "output")
+        self.outer.build((*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, inputs, training=None):
+        hidden_BTF = self.activation(self.intermediate(inputs))
+        return self.outer(self.dropout_layer(hidden_BTF, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.output_dim or input_shape[-1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "output_dim": self.output_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    def _projection(self, units, name):
+        return Projection(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=_copy(self.kernel_initializer),
+            bias_initializer=_copy(self.bias_initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+
+def _copy(initializer):
+    """A fresh initializer: one that is shared would give two kernels the same values."""
+    return initializer.__class__.from_config(initializer.get_config())

@@ -1,0 +1,32 @@
+"""A dense layer over rows, and the reshapes that go with it."""
+
+import keras
+from keras import ops
+
+
+def reshape(inputs, shape):
+    """`ops.reshape` that leaves the one unknown size, if there is just one, to be inferred.
+
+    A shape that is known but for one size becomes a constant in the graph, where asking for
+    the size at run time costs three ops; an exported decoding loop holds dozens of these.
+    """
+    unknown = [size for size in shape if not isinstance(size, int)]
+    if len(unknown) == 1:
+        shape = tuple(size if isinstance(size, int) else -1 for size in shape)
+    return ops.reshape(inputs, shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Projection(keras.layers.Dense):
+    """`keras.layers.Dense` that multiplies (rows, D) matrices, whatever the rank of its input.
+
+    One matrix product for all tokens, forward and backward, where a product broadcast over the
+    batch makes its kernel gradient once a sentence and sums. On the device it is one
+    FULLY_CONNECTED op.
+    """
+
+    def call(self, inputs, training=None):
+        leading = ops.shape(inputs)[:-1]
+        rows = ops.reshape(inputs, (-1, inputs.shape[-1])) if len(leading) > 1 else inputs
+        outputs = super().call(rows, training=training)
+        return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs

@@ -1,0 +1,53 @@
+"""Makes `keras.models.load_model` know this package's classes without importing Keras early.
+
+Keras finds a custom class only after the module that defines it has been imported. A user who
+writes `import keras_transformer` and then `keras.models.load_model(...)` should not need
+`custom_objects`, yet importing the package must not cost the seconds that Keras costs. So the
+classes are registered at the moment Keras itself is imported, whichever comes first.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+
+_MODULES = ("keras_transformer.model", "keras_transformer.training")
+
+
+def register_with_keras():
+    """Registers the package's Keras classes now, or as soon as `keras` is imported."""
+    if "keras" in sys.modules:
+        _import_registered_classes()
+    elif not any(isinstance(finder, _KerasImportHook) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _KerasImportHook())
+
+
+def _import_registered_classes():
+    for module in _MODULES:
+        importlib.import_module(module)
+
+
+class _KerasImportHook(importlib.abc.MetaPathFinder):
+    """Runs the registration once, right after the first `import keras`."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("keras")
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LoaderWithRegistration(spec.loader)
+        return spec
+
+
+class _LoaderWithRegistration(importlib.abc.Loader):
+    def __init__(self, loader):
+        self._loader = loader
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _import_registered_classes()

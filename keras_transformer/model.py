@@ -63,6 +63,16 @@ class Transformer(keras.Model):
         self.config = config
         self._stages = layers
 
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
+        for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
+            if "string" in str(getattr(item, "dtype", "")):
+                raise ValueError(
+                    "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
+                    "in tf.data, for example with `dataset.map`. Received: dtype=string"
+                )
+        return super().fit(x, y, *args, **kwargs)
+
     def encode(self, source_ids):
         """(B, S) int32 source ids -> `Memory`."""
         return _encode(self.config, self._stages, source_ids)

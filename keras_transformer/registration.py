@@ -50,4 +50,6 @@ class _LoaderWithRegistration(importlib.abc.Loader):
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _import_registered_classes()
+        # If the layers brought Keras in, they are half loaded now, and register when done.
+        if "keras_transformer.layers" not in sys.modules:
+            _import_registered_classes()

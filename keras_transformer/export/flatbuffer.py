@@ -31,11 +31,14 @@ def write(model):
 def op_names(model):
     """The names of the ops in use, sorted; custom ops as `CUSTOM:name`."""
     names = {code: name for name, code in vars(schema.BuiltinOperator).items() if name[0] != "_"}
-    used = {model.operatorCodes[op.opcodeIndex] for _, op in _operators(model)}
+    used = {op.opcodeIndex for _, op in _operators(model)}
+    codes = [model.operatorCodes[index] for index in used]  # one name may have several versions
     return tuple(
         sorted(
-            f"CUSTOM:{code.customCode.decode()}" if code.customCode else names[_builtin(code)]
-            for code in used
+            {
+                f"CUSTOM:{code.customCode.decode()}" if code.customCode else names[_builtin(code)]
+                for code in codes
+            }
         )
     )
 
@@ -56,7 +59,9 @@ def lookups_for_gathers(model):
         table, ids = (graph.tensors[index] for index in op.inputs[:2])
         is_weight = model.buffers[table.buffer].data is not None
         is_float = table.type == schema.TensorType.FLOAT32
-        if is_weight and is_float and len(table.shape) == 2 and len(ids.shape) == 1:
+        by_rows = op.builtinOptions is None or op.builtinOptions.axis == 0
+        is_matrix = len(table.shape) == 2 and len(ids.shape) == 1
+        if is_weight and is_float and is_matrix and by_rows:
             op.opcodeIndex = _operator_code(model, schema.BuiltinOperator.EMBEDDING_LOOKUP)
             op.inputs = [op.inputs[1], op.inputs[0]]
             op.builtinOptions, op.builtinOptionsType = None, 0
@@ -77,12 +82,12 @@ def write_small(model):
     def pack_once(self, builder):
         if self.scale is None or len(self.scale) < 2 or self.details is not None:
             return pack(self, builder)
-        key = (np.asarray(self.scale).tobytes(), self.quantizedDimension)
+        zeros = np.asarray(self.zeroPoint, np.int64)
+        zero_key = ("zero points", zeros.tobytes())
+        key = (np.asarray(self.scale).tobytes(), zero_key, self.quantizedDimension)
         if key not in shared:
-            zeros = np.asarray(self.zeroPoint)
-            zero_key = ("zero points", zeros.tobytes())
             if zero_key not in shared:
-                shared[zero_key] = builder.CreateNumpyVector(zeros.astype(np.int64))
+                shared[zero_key] = builder.CreateNumpyVector(zeros)
             scales = builder.CreateNumpyVector(np.asarray(self.scale, np.float32))
             schema.QuantizationParametersStart(builder)
             schema.QuantizationParametersAddScale(builder, scales)

@@ -9,11 +9,14 @@ import os
 import tempfile
 import time
 
+from keras import ops
+
 from keras_transformer.decoding import Translator
 from keras_transformer.export import runner
 from keras_transformer.export.folder import new_folder
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule
+from keras_transformer.model import Transformer
 
 REPORT = "parity.json"
 
@@ -51,6 +54,9 @@ def export_litert(
 ):
     """Writes a folder for a device, runs it, and compares its answers with Python's.
 
+    A model of another compute dtype, such as `mixed_bfloat16`, is exported, and compared, as a
+    float32 model of the same weights: LiteRT has no bfloat16 maths.
+
     The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`,
     `metadata.json` and `parity.json`. `keras_transformer.export.runner` runs it.
 
@@ -68,7 +74,8 @@ def export_litert(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        ValueError: if `mode` is unknown.
+        TypeError: if `samples` is one string.
+        ValueError: if `mode` is unknown, or a sample is longer than `max_source_length`.
         FileExistsError: if `path` exists and `overwrite` is false.
         ParityError: if fewer tokens equal Python's than the mode promises; nothing is written
             then.
@@ -76,6 +83,7 @@ def export_litert(
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {tuple(MODES)}. Received: {mode!r}")
     samples = checked_samples(samples)
+    model = _in_float32(model)
     translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)
     with new_folder(path, overwrite=overwrite) as folder:
         content, ops = _convert(model, translator.strategy, MODES[mode])
@@ -86,6 +94,15 @@ def export_litert(
         report = _parity(folder, translator, samples, mode, ops).check()
         report.write(folder / REPORT)
     return report
+
+
+def _in_float32(model):
+    if model.compute_dtype == "float32":
+        return model
+    copy = Transformer(model.config, dtype="float32")
+    for weight, value in zip(copy.weights, model.weights, strict=True):
+        weight.assign(ops.cast(value, "float32"))
+    return copy
 
 
 def _convert(model, strategy, mode):

@@ -41,7 +41,9 @@ class ParityReport:
 
     def write(self, path):
         """Writes the report as JSON."""
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        # A lone surrogate in a sample becomes its JSON escape.
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def check(self):
         """Raises `ParityError` if the promise is broken; returns the report if it is kept."""
@@ -60,9 +62,15 @@ def checked_samples(samples):
     """The samples as a list.
 
     Raises:
+        TypeError: if it is one string, or holds anything but strings.
         ValueError: if there is none.
     """
+    if isinstance(samples, (str, bytes)):
+        raise TypeError(f"`samples` must be a list of strings. Received: {samples!r}")
     samples = list(samples)
+    for sample in samples:
+        if not isinstance(sample, str):
+            raise TypeError(f"`samples` must be a list of strings. Received: {sample!r} in it")
     if not samples:
         raise ValueError(
             "`samples` must hold at least one sentence to compare the artefact with Python. "

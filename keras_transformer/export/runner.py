@@ -7,6 +7,7 @@ Without texts it reads lines from standard input.
 
 import hashlib
 import json
+import os
 import pathlib
 import sys
 import threading
@@ -17,6 +18,16 @@ FORMAT = 1
 MODEL_FILE = "model.tflite"
 TOKENIZER_FILE = "tokenizer.model"
 METADATA_FILE = "metadata.json"
+
+# What this module needs of the metadata; the rest is for people.
+_FIELDS = {
+    "signature": str,
+    "vocab_size": int,
+    "pad_id": int,
+    "eos_id": int,
+    "max_source_length": int,
+    "sha256": dict,
+}
 
 
 class Runner:
@@ -42,6 +53,7 @@ class Runner:
         self._pieces = sentencepiece.SentencePieceProcessor(
             model_file=str(folder / TOKENIZER_FILE)
         )
+        _check_ids(self.metadata, self._pieces, folder)
         self._interpreter = Interpreter(
             model_path=str(folder / MODEL_FILE), num_threads=num_threads
         )
@@ -74,10 +86,11 @@ class Runner:
             source_ids: Sequence of int in [0, vocab_size).
 
         Raises:
+            TypeError: if the ids are not integers.
             ValueError: if an id lies outside the vocabulary, or there are more ids than
                 `max_source_length`.
         """
-        ids = np.asarray(source_ids, np.int64)
+        ids = np.asarray(source_ids)
         if ids.ndim != 1:
             raise ValueError(f"`source_ids` must be one list of ids. Received: shape {ids.shape}")
         vocab_size, longest = self.metadata["vocab_size"], self.metadata["max_source_length"]
@@ -88,6 +101,8 @@ class Runner:
             )
         if not ids.size:
             return []
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"`source_ids` must be integers. Received: dtype {ids.dtype}")
         if ids.min() < 0 or ids.max() >= vocab_size:
             raise ValueError(
                 f"ids must lie in [0, {vocab_size}). Received: {ids.min()} to {ids.max()}"
@@ -96,8 +111,10 @@ class Runner:
             # By name: the order of a file's inputs and outputs is the converter's whim.
             outputs = self._translate(source_ids=ids[np.newaxis].astype(np.int32))
             row = outputs["target_ids"][0].tolist()
-        ends = (self.metadata["eos_id"], self.metadata["pad_id"])
-        return row[: next((i for i, token in enumerate(row) if token in ends), len(row))]
+        eos_id, pad_id = self.metadata["eos_id"], self.metadata["pad_id"]
+        # Pads go, but do not end the row: an untrained model may choose one in the middle.
+        end = row.index(eos_id) if eos_id in row else len(row)
+        return [token for token in row[:end] if token != pad_id]
 
 
 def _read_metadata(folder):
@@ -110,10 +127,26 @@ def _read_metadata(folder):
         metadata = json.loads(path.read_text(encoding="utf-8"))
         version = metadata["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must be the metadata of an export. Received: {error}") from error
+        raise ValueError(f"{path} must be the metadata of an export. Received: {error!r}") from error
     if version != FORMAT:
         raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
+    for name, kind in _FIELDS.items():
+        if type(metadata.get(name)) is not kind:
+            raise ValueError(
+                f"{path} must have a field `{name}` of type {kind.__name__}. "
+                f"Received: {metadata.get(name)!r}"
+            )
     return metadata
+
+
+def _check_ids(metadata, pieces, folder):
+    received = {name: metadata[name] for name in ("vocab_size", "pad_id", "eos_id")}
+    expected = (pieces.get_piece_size(), pieces.pad_id(), pieces.eos_id())
+    if tuple(received.values()) != expected:
+        raise ValueError(
+            f"{METADATA_FILE} and {TOKENIZER_FILE} in {folder} must agree on vocab_size, pad_id "
+            f"and eos_id. Received: {received}, and in the tokenizer {expected}"
+        )
 
 
 def _check_file(path, expected):
@@ -138,6 +171,9 @@ def main(arguments=None):
         runner = Runner(arguments[0])
         for text in arguments[1:] or (line.rstrip("\n") for line in sys.stdin):
             print(runner.translate([text])[0], flush=True)
+    except BrokenPipeError:
+        # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError) as error:
         print(f"runner: error: {error}", file=sys.stderr)
         return 1

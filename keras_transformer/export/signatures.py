@@ -14,7 +14,7 @@ class ServingModule(tf.Module):
 
     `serving_default`: `text` (B,) string -> `translation` (B,) string.
     `translate_ids`: `source_ids` (B, S) int32, pieces and EOS, then pads -> `target_ids` (B, T)
-    int32, pieces and EOS, then pads.
+    int32, pieces and EOS, then pads. An id outside [0, vocab_size) is an error.
     """
 
     def __init__(self, model, tokenizer, strategy):
@@ -24,6 +24,7 @@ class ServingModule(tf.Module):
         self.tokenizer = tokenizer.tf_tokenizer
 
         def translate_ids(source_ids):
+            source_ids = _inside(source_ids, model.config.vocab_size)
             return {"target_ids": decode(model, source_ids, strategy).ids}
 
         def translate(text):
@@ -71,4 +72,14 @@ class DeviceModule(tf.Module):
 
 
 def _variables(model):
-    return [variable.value for variable in model.trainable_variables]
+    # Not the trainable ones only: a user may have frozen layers.
+    return [variable.value for variable in model.weights]
+
+
+def _inside(ids, vocab_size):
+    """`ids`, once they are known to be rows of the embedding: a GPU would read zeros there."""
+    inside = tf.reduce_all((ids >= 0) & (ids < vocab_size))
+    rule = f"ids must lie in [0, {vocab_size}). Received:"
+    received = [rule, tf.reduce_min(ids), "to", tf.reduce_max(ids)]
+    with tf.control_dependencies([tf.debugging.Assert(inside, received)]):
+        return tf.identity(ids)

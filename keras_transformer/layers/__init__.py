@@ -10,6 +10,7 @@ Masks are boolean and True means "attend". Read `masks`, `attention`, `feed_forw
 `embedding`, `positions`, `blocks`, in that order.
 """
 
+from keras_transformer import registration
 from keras_transformer.layers.attention import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dropout import Dropout
@@ -29,3 +30,5 @@ __all__ = [
     "SinusoidalPositions",
     "TokenEmbedding",
 ]
+
+registration.register_with_keras()

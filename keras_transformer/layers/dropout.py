@@ -46,7 +46,7 @@ class Dropout(keras.layers.Layer):
 
     XLA's generator takes about as long as a training step of a small Transformer; a hash of
     index and seed takes next to nothing and fuses with the product. The mask depends on `seed`
-    and on how often the layer was called, both of which are saved with the model.
+    and on how often the layer was called.
 
     Args:
         rate: Probability that an element is set to 0, in [0, 1).

@@ -1,0 +1,264 @@
+"""The `keras-transformer` command: arguments in, calls to the package, lines out."""
+
+import argparse
+import os
+import sys
+
+import keras_transformer
+
+_CHUNK = 256  # sentences translated before the output is flushed
+
+
+def main(argv=None):
+    """Runs the command.
+
+    Args:
+        argv: Arguments; `sys.argv[1:]` when `None`.
+
+    Returns:
+        The exit code: 0, 1 for a failure that the user can mend (one line on standard error), 130
+        when interrupted. Wrong usage exits with 2.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if problem := _usage_problem(arguments):
+        parser.error(problem)
+    # TensorFlow's C++ messages start with its import, which comes later.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("keras-transformer: interrupted", file=sys.stderr)
+        return 130
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if arguments.traceback:
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"keras-transformer: error: {message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="keras-transformer",
+        description="Train a Transformer on sentence pairs, and ship it to servers and phones.",
+        epilog="A typical sequence: train, evaluate, export, evaluate --with litert.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {keras_transformer.__version__}"
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show where an error comes from, for bug reports"
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for add in (_add_train, _add_translate, _add_evaluate, _add_export):
+        add(commands)
+    return parser
+
+
+def _add_command(commands, run, name, text):
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run, command=name)
+    return command
+
+
+def _add_train(commands):
+    command = _add_command(
+        commands,
+        _train,
+        "train",
+        "Train a model. Interrupted, the same command goes on where it stopped.",
+    )
+    command.add_argument(
+        "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder for the result")
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="replace a value of the experiment, for example training.max_minutes=30",
+    )
+
+
+def _add_translate(commands):
+    command = _add_command(
+        commands, _translate, "translate", "Translate text: a line in, a line out."
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
+    command.add_argument("text", metavar="TEXT", nargs="*", help="sentences to translate")
+    command.add_argument(
+        "--input",
+        metavar="FILE",
+        help="file with a sentence a line; - is standard input, the default without TEXT",
+    )
+
+
+def _add_evaluate(commands):
+    command = _add_command(
+        commands,
+        _evaluate,
+        "evaluate",
+        "Translate a test set and print BLEU and chrF, as sacreBLEU defines them.",
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
+    command.add_argument("--source", required=True, metavar="FILE", help="a sentence a line")
+    command.add_argument(
+        "--target", required=True, metavar="FILE", help="their translations, line for line"
+    )
+    command.add_argument(
+        "--with",
+        dest="backend",
+        choices=("python", "savedmodel", "litert"),
+        default="python",
+        help="what translates: the run itself, or an artifact that `export` has made",
+    )
+    command.add_argument("--artifact", metavar="PATH", help="the artifact to evaluate")
+
+
+def _add_export(commands):
+    command = _add_command(
+        commands, _export, "export", "Write a model for TF Serving, or for devices with LiteRT."
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
+    command.add_argument("output", metavar="OUT", help="new folder for the artifact")
+    command.add_argument("--to", dest="form", required=True, choices=("savedmodel", "litert"))
+    command.add_argument(
+        "--mode",
+        choices=("float32", "int8"),
+        default="float32",
+        help="weights of a LiteRT model; int8 is about a quarter of the size",
+    )
+
+
+def _usage_problem(arguments):
+    if arguments.command == "translate" and arguments.text and arguments.input:
+        return "translate takes TEXT or --input, not both"
+    if arguments.command == "evaluate" and (arguments.backend == "python") != (
+        arguments.artifact is None
+    ):
+        return "--artifact goes with --with savedmodel and --with litert, and they need it"
+    if arguments.command == "export" and (arguments.form, arguments.mode) == ("savedmodel", "int8"):
+        return "--mode int8 goes with --to litert"
+    return None
+
+
+def _train(arguments):
+    overrides = {}
+    for text in arguments.overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be SECTION.KEY=VALUE. Received: {text}")
+        overrides[name.strip()] = value.strip()
+    from keras_transformer.training import Experiment, train
+
+    experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
+    run_dir = train(experiment, arguments.run_dir)
+    print(run_dir)
+
+
+def _translate(arguments):
+    from keras_transformer.text import read_lines
+    from keras_transformer.training import load_run
+
+    lines = iter(arguments.text or read_lines(arguments.input or "-"))
+    translator = load_run(arguments.run_dir).translator()
+    interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
+    received = False
+    for chunk in _chunks(lines, 1 if interactive else _CHUNK):
+        received = True
+        print(*translator.translate(chunk), sep="\n", flush=True)
+    if not received:
+        raise ValueError(
+            f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
+            "is empty"
+        )
+
+
+def _chunks(lines, size):
+    chunk = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _evaluate(arguments):
+    from keras_transformer.text import ParallelCorpus
+    from keras_transformer.training.evaluation import corpus_scores
+
+    corpus = ParallelCorpus(arguments.source, arguments.target)
+    corpus.check()
+    translate = _translate_function(arguments)
+    sources, references = zip(*corpus, strict=True)
+    translations = [text for chunk in _chunks(sources, _CHUNK) for text in translate(chunk)]
+    for line in corpus_scores(translations, references):
+        print(line)
+
+
+def _translate_function(arguments):
+    """`list[str] -> list[str]` of the run or of the artifact."""
+    if arguments.backend == "litert":
+        from keras_transformer.export.runner import Runner
+
+        return Runner(arguments.artifact).translate
+    if arguments.backend == "savedmodel":
+        from keras_transformer.training.evaluation import saved_model_translate
+
+        return saved_model_translate(arguments.artifact)
+    from keras_transformer.training import load_run
+
+    return load_run(arguments.run_dir).translator().translate
+
+
+def _export(arguments):
+    from keras_transformer.training import load_run
+
+    if os.path.exists(arguments.output):
+        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
+    run = load_run(arguments.run_dir)
+    if arguments.form == "savedmodel":
+        from keras_transformer.export.saved_model import export_saved_model
+
+        report = export_saved_model(
+            run.model,
+            run.tokenizer,
+            arguments.output,
+            samples=run.samples,
+            strategy=run.strategy,
+        )
+    else:
+        from keras_transformer.export.litert import export_litert
+
+        report = export_litert(
+            run.model,
+            run.tokenizer,
+            arguments.output,
+            samples=run.samples,
+            mode=arguments.mode,
+            strategy=run.strategy,
+        )
+    print(
+        f"{arguments.output}: {report.identical} of {report.samples} samples as in Python, "
+        f"{report.token_agreement:.2%} of the tokens; {report.size_bytes / 1e6:.1f} MB, "
+        f"{report.seconds_a_sample * 1e3:.1f} ms a sentence"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Tokenizers, corpus readers and the tf.data pipeline. Imports nothing of ours but `config`."""
+
+import importlib
+
+_EXPORTS = {
+    "SentencePieceTokenizer": "tokenizer",
+    "ParallelCorpus": "corpus",
+    "CorpusReport": "corpus",
+    "read_lines": "corpus",
+    "TokenizedCorpus": "pipeline",
+    "tokenize_corpus": "pipeline",
+    "choose_buckets": "pipeline",
+    "training_batches": "pipeline",
+    "evaluation_batches": "pipeline",
+    "batches_per_epoch": "pipeline",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name):
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,337 @@
+"""SentencePiece with the special ids of this package, in Python and as TensorFlow graph ops."""
+
+import functools
+import hashlib
+import io
+import itertools
+import os
+import pathlib
+import re
+
+import numpy as np
+
+MODEL_TYPES = ("unigram", "bpe", "char")
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+
+# Scores are rounded to multiples of 1/256 when a vocabulary is learnt: see `_with_exact_scores`.
+_SCORE_STEPS = 256
+
+
+class SentencePieceTokenizer:
+    """Text to ids and back, the same in Python and in a TensorFlow graph.
+
+    `encode` and `decode` use the `sentencepiece` library, `tf_encode` and `tf_decode` the ops of
+    TensorFlow Text; both run the same model, so they give the same ids and the same text. Text
+    that a user types never becomes a control id: `"</s>"` is spelled out in ordinary pieces.
+    `""` and text of white space only have no pieces, and no pieces decode to `""`.
+
+    Args:
+        model_proto: A serialized SentencePiece model, as `train` makes and `save` writes. It must
+            define pad, unk, bos and eos, and pad, bos and eos must be control symbols.
+
+    Raises:
+        TypeError: if `model_proto` is not bytes.
+        ValueError: if it is no SentencePiece model, or lacks one of the special ids.
+    """
+
+    def __init__(self, model_proto):
+        if not isinstance(model_proto, bytes):
+            raise TypeError(f"`model_proto` must be bytes. Received: {type(model_proto).__name__}")
+        self.model_proto = model_proto
+        self._processor = _load_processor(model_proto)
+        self.vocab_size = self._processor.get_piece_size()
+        self.pad_id = self._processor.pad_id()
+        self.unk_id = self._processor.unk_id()
+        self.bos_id = self._processor.bos_id()
+        self.eos_id = self._processor.eos_id()
+        self._check_special_ids()
+
+    def _check_special_ids(self):
+        ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+        missing = [name for name, value in ids.items() if value < 0]
+        if missing:
+            raise ValueError(
+                "`model_proto` must define unk, and pad, bos and eos as control symbols, which no "
+                "text can produce (train with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3). "
+                f"Received a model without: {missing}"
+            )
+
+    @classmethod
+    def train(
+        cls,
+        sentences,
+        vocab_size,
+        *,
+        model_type="unigram",
+        character_coverage=1.0,
+        byte_fallback=False,
+        split_digits=False,
+        normalization="nmt_nfkc",
+        max_sentences=None,
+    ):
+        """Learns a vocabulary: pad 0, unk 1, bos 2, eos 3, then pieces.
+
+        The same sentences and options always give the same vocabulary.
+
+        Args:
+            sentences: An iterable of strings, read once; give both languages for a joint
+                vocabulary.
+            vocab_size: The number of ids wanted. A corpus too small for it gives fewer (see the
+                `vocab_size` of the result).
+            model_type: `"unigram"`, `"bpe"` or `"char"`.
+            character_coverage: Share of the corpus' characters that get a piece; the rest is unk.
+            byte_fallback: Whether a character without a piece is spelled in UTF-8 bytes and not
+                unk. Takes 256 of the ids.
+            split_digits: Whether every digit is a piece of its own.
+            normalization: SentencePiece's rule, part of the model and so the same everywhere.
+                `"nmt_nfkc"` and `"nfkc"` join e + accent into one character and replace
+                compatibility characters (U+FE30 becomes `..`); `"identity"` changes nothing, so
+                that NFC and NFD text get different ids. `_cf` also folds case. All keep
+                zero-width joiners.
+            max_sentences: Learn from at most this many (over 100), drawn at random; `None` for
+                all.
+
+        Raises:
+            ValueError: if there is no text, an option is unknown, or `vocab_size` is too small
+                for the characters (and bytes) that need an id.
+        """
+        _check_training_options(
+            vocab_size, model_type, character_coverage, normalization, max_sentences
+        )
+        sentences = (_without_surrogates(text) for text in sentences if text.strip())
+        first = next(sentences, None)
+        if first is None:
+            raise ValueError("`sentences` must hold text. Received: no sentence that is not empty")
+        proto = _train_proto(
+            itertools.chain([first], sentences),
+            vocab_size=vocab_size,
+            model_type=model_type,
+            character_coverage=character_coverage,
+            byte_fallback=byte_fallback,
+            split_digits=split_digits,
+            normalization_rule_name=normalization,
+            input_sentence_size=max_sentences or 0,
+            shuffle_input_sentence=max_sentences is not None,
+        )
+        return cls(_with_exact_scores(proto) if model_type == "unigram" else proto)
+
+    @classmethod
+    def load(cls, path):
+        """Reads a SentencePiece `.model` file.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is not a model with the special ids of this package.
+        """
+        path = pathlib.Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"`path` must be a SentencePiece model file. Received: {path}")
+        try:
+            return cls(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def save(self, path):
+        """Writes the model to one file, which is never seen half-written."""
+        path = pathlib.Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_bytes(self.model_proto)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def encode(self, text):
+        """The ids of `text`'s pieces, as a list of int without BOS and EOS.
+
+        A lone surrogate, which UTF-8 cannot hold, counts as invalid bytes: U+FFFD.
+
+        Raises:
+            TypeError: if `text` is not a string.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
+        return self._processor.encode(_without_surrogates(text))
+
+    def decode(self, ids):
+        """The text of one row of ids, up to the first EOS; pads and BOS are dropped.
+
+        Args:
+            ids: A sequence or 1D array of integers.
+
+        Raises:
+            TypeError: if `ids` is not one row of integers.
+            ValueError: if an id, before or after EOS, is outside `[0, vocab_size)`.
+        """
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise TypeError(
+                f"`ids` must be one row of integers. Received: shape={ids.shape}, dtype={ids.dtype}"
+            )
+        outside = ids[(ids < 0) | (ids >= self.vocab_size)]
+        if outside.size:
+            raise ValueError(f"{self._id_rule} Received: {outside[0]}")
+        ends = np.flatnonzero(ids == self.eos_id)
+        ids = ids[: ends[0]] if ends.size else ids
+        ids = ids[(ids != self.pad_id) & (ids != self.bos_id)]
+        return self._processor.decode(ids.tolist())
+
+    @functools.cached_property
+    def tf_tokenizer(self):
+        """The `tensorflow_text.SentencepieceTokenizer`; it owns a resource that an exported
+        module must track."""
+        import tensorflow as tf
+        import tensorflow_text
+        from tensorflow_text.python.ops import sentencepiece_tokenizer as internals
+
+        with tf.init_scope():  # also when first used while a graph is traced
+            tokenizer = tensorflow_text.SentencepieceTokenizer(self.model_proto, out_type=tf.int32)
+            # `tf.random.set_seed` would delete the tokenizer's own resource (tensorflow/text#570);
+            # one with a shared name lives as long as the process, once per model.
+            tokenizer._model_resource._resource_handle = (
+                internals.gen_sentencepiece_tokenizer.sentencepiece_op(
+                    model=self.model_proto,
+                    shared_name=hashlib.sha256(self.model_proto).hexdigest(),
+                )
+            )
+        return tokenizer
+
+    def tf_encode(self, texts):
+        """`encode` for a batch, as graph ops.
+
+        Args:
+            texts: String tensor `(B,)`. Bytes that are not UTF-8 are read as
+                `bytes.decode("utf-8", "replace")` reads them.
+
+        Returns:
+            int32 `RaggedTensor` `(B, None)`, pieces only.
+        """
+        import tensorflow as tf
+
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return self.tf_tokenizer.tokenize(texts)
+
+    def tf_decode(self, ids):
+        """`decode` for a batch, as graph ops.
+
+        Args:
+            ids: int32 tensor `(B, T)`.
+
+        Returns:
+            String tensor `(B,)`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when it runs on an id outside `[0, vocab_size)`.
+        """
+        import tensorflow as tf
+
+        ids = tf.convert_to_tensor(ids, dtype_hint=tf.int32)
+        inside = (ids >= 0) & (ids < self.vocab_size)
+        received = [f"{self._id_rule} Received:", ids[~inside]]
+        check = tf.debugging.Assert(tf.reduce_all(inside), received, summarize=1)
+        with tf.control_dependencies([check]):
+            ids = tf.identity(tf.cast(ids, tf.int32))  # waits for the check
+        ended = tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1) > 0
+        keep = ~ended & (ids != self.pad_id) & (ids != self.bos_id)
+        return self.tf_tokenizer.detokenize(tf.ragged.boolean_mask(ids, keep))
+
+    @property
+    def _id_rule(self):
+        return f"`ids` must be in [0, vocab_size) with vocab_size={self.vocab_size}."
+
+
+def _load_processor(model_proto):
+    import sentencepiece
+
+    rule = "`model_proto` must be a serialized SentencePiece model."
+    if not model_proto:  # which SentencePiece would take for "load one later"
+        raise ValueError(f"{rule} Received: 0 bytes")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model_proto)
+    except RuntimeError as error:
+        raise ValueError(f"{rule} Received: {len(model_proto)} bytes ({error})") from error
+
+
+def _without_surrogates(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text
+
+
+def _check_training_options(
+    vocab_size, model_type, character_coverage, normalization, max_sentences
+):
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"`model_type` must be one of {MODEL_TYPES}. Received: {model_type!r}")
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(
+            f"`normalization` must be one of {NORMALIZATIONS}. Received: {normalization!r}"
+        )
+    if not 0.98 <= character_coverage <= 1:
+        raise ValueError(
+            f"`character_coverage` must be in [0.98, 1]. Received: {character_coverage!r}"
+        )
+    if not isinstance(vocab_size, int) or vocab_size < 5:
+        raise ValueError(
+            "`vocab_size` must be an integer >= 5 (four special ids and a piece). "
+            f"Received: {vocab_size!r}"
+        )
+    if max_sentences is not None and (not isinstance(max_sentences, int) or max_sentences < 101):
+        raise ValueError(
+            f"`max_sentences` must be an integer over 100. Received: {max_sentences!r}"
+        )
+
+
+def _train_proto(sentences, *, vocab_size, **options):
+    import sentencepiece
+
+    failures = []
+
+    def watched():
+        try:
+            yield from sentences
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=watched(),
+            model_writer=model,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            pad_id=0,
+            unk_id=1,
+            bos_id=2,
+            eos_id=3,
+            minloglevel=2,  # errors only
+            **options,
+        )
+    except RuntimeError as error:
+        if failures:  # the corpus', not SentencePiece's
+            raise failures[0] from None
+        reason = re.sub(r"^\w+: \S+ \[.*\] (?=\w)", "", str(error))  # no C++ file and line
+        raise ValueError(
+            f"a vocabulary could not be learnt: {reason} Received: vocab_size={vocab_size}, "
+            + ", ".join(f"{name}={value!r}" for name, value in options.items())
+        ) from error
+    return model.getvalue()
+
+
+def _with_exact_scores(model_proto):
+    """Rounds a unigram model's scores so that float32 sums of them are exact.
+
+    "0" + "00" and "00" + "0" score the same, and the `sentencepiece` library and TensorFlow Text
+    both keep the first of two equal splits. But they add up in different ways, so that rounding
+    errors would decide, and the two would give different ids. Multiples of 1/256 have no rounding
+    errors below 65,536, thousands of pieces.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(model_proto)
+    for piece in model.pieces:
+        piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
+    return model.SerializeToString()

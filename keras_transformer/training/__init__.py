@@ -1,0 +1,32 @@
+"""Schedule, loss, metrics, checkpoints, and `train`: from an experiment file to a run folder."""
+
+import importlib
+
+# These three hold the classes that Keras must know before it can load a saved model.
+from keras_transformer.training.loss import SmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
+from keras_transformer.training.schedule import PaperSchedule
+
+_EXPORTS = {
+    "TrainingCheckpoint": "checkpoint",
+    "average_weights": "checkpoint",
+    "Experiment": "experiment",
+    "Run": "run_folder",
+    "load_run": "run_folder",
+    "train": "run",
+}
+
+__all__ = [
+    "PaperSchedule",
+    "Perplexity",
+    "SmoothedCrossEntropy",
+    "TokenAccuracy",
+    "TokenMeanLoss",
+    *_EXPORTS,
+]
+
+
+def __getattr__(name):
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

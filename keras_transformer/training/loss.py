@@ -1,0 +1,130 @@
+"""Cross-entropy over the real target tokens, with label smoothing."""
+
+import keras
+from keras import ops
+
+
+def token_log_likelihood(labels, logits, real=None):
+    """Log-probability of each label, and the mean log-probability of the whole vocabulary.
+
+    The loss and every metric call this one function, so that XLA computes it once per step.
+
+    Args:
+        labels: `(B, T)` integer ids. A label outside `[0, V)` gives NaN, so that it cannot train
+            a wrong row in silence.
+        logits: `(B, T, V)`, any float dtype; computed in float32.
+        real: `(B, T)` boolean; slots that are `False` give finite values whatever their logits.
+
+    Returns:
+        Two float32 tensors `(B, T)`: `log p(label)` and `mean_v log p(v)`.
+    """
+    logits = ops.cast(logits, "float32")
+    if real is not None:
+        logits = ops.where(ops.expand_dims(real, -1), logits, ops.zeros_like(logits))
+    labels = ops.cast(labels, "int32")
+    vocab_size = ops.shape(logits)[-1]
+    # A comparison that XLA fuses into the sum: no one-hot array, and faster than a gather, whose
+    # gradient is a scatter.
+    is_label = ops.expand_dims(labels, -1) == ops.arange(vocab_size, dtype="int32")
+    chosen = ops.sum(ops.where(is_label, logits, ops.zeros_like(logits)), axis=-1)
+    normalizer = ops.logsumexp(logits, axis=-1)
+    log_likelihood = chosen - normalizer
+    valid = ops.logical_and(labels >= 0, labels < vocab_size)
+    log_likelihood = ops.where(valid, log_likelihood, float("nan"))
+    return log_likelihood, ops.mean(logits, axis=-1) - normalizer
+
+
+def token_losses(labels, logits, *, label_smoothing, pad_id):
+    """Smoothed cross-entropy of each slot, and which slots are real.
+
+    Returns:
+        `(B, T)` float32 losses, 0 at pads, and the `(B, T)` boolean mask of real tokens.
+    """
+    labels = check_labels(labels)
+    real = ops.not_equal(labels, pad_id)
+    log_likelihood, mean_log_probability = token_log_likelihood(labels, logits, real)
+    smoothed = log_likelihood
+    if label_smoothing:
+        smoothed = (1.0 - label_smoothing) * smoothed + label_smoothing * mean_log_probability
+    return ops.where(real, -smoothed, ops.zeros_like(smoothed)), real
+
+
+def token_weights(real, sample_weight):
+    """Float32 weights `(B, T)` of the slots: 0 at pads, else 1 or the `(B,)`/`(B, T)` weight."""
+    weights = ops.cast(real, "float32")
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, "float32")
+    if len(sample_weight.shape) == 1:
+        sample_weight = ops.expand_dims(sample_weight, -1)
+    return weights * sample_weight
+
+
+def check_labels(labels):
+    """Labels as a tensor; text gets an error that says where to tokenize."""
+    labels = ops.convert_to_tensor(labels)
+    if keras.backend.standardize_dtype(labels.dtype) == "string":
+        raise ValueError(
+            "labels must be token ids, since XLA cannot compile string operations: tokenize in "
+            "tf.data, for example `dataset.map(tokenize)` before `fit`. Received: dtype=string"
+        )
+    return labels
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SmoothedCrossEntropy(keras.losses.Loss):
+    """Mean cross-entropy of the real target tokens, with label smoothing (section 5.4).
+
+    The smoothed target gives `1 - eps + eps / V` to the label and `eps / V` to every other id, as
+    Keras and PyTorch do (Tensor2Tensor spreads eps over the V - 1 others, and subtracts a
+    constant; its values differ). The sum is divided by the number of real tokens, never by slots,
+    so padding changes neither the loss nor its gradients. A batch of pads alone gives 0 with zero
+    gradients. Logits may have any float dtype; the computation is float32.
+
+    Args:
+        label_smoothing: eps in `[0, 1)`.
+        pad_id: The label that marks a slot without a token.
+        name: Name of the loss.
+
+    Raises:
+        ValueError: if `label_smoothing` is outside `[0, 1)`, or the labels are text.
+    """
+
+    def __init__(self, label_smoothing=0.1, pad_id=0, name="smoothed_cross_entropy"):
+        super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
+        self.label_smoothing = check_smoothing(label_smoothing)
+        self.pad_id = pad_id
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Scalar loss of ids `(B, T)` under logits `(B, T, V)`; weights are `(B,)` or `(B, T)`."""
+        losses, real = token_losses(
+            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
+        )
+        weights = token_weights(real, sample_weight)
+        total = ops.sum(weights)
+        safe_total = ops.where(total > 0, total, ops.ones_like(total))
+        return ops.sum(weights * losses) / safe_total
+
+    def call(self, y_true, y_pred):
+        """`(B, T)` losses, 0 at pads."""
+        losses, _ = token_losses(
+            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
+        )
+        return losses
+
+    def get_config(self):
+        return {
+            "label_smoothing": self.label_smoothing,
+            "pad_id": self.pad_id,
+            "name": self.name,
+        }
+
+
+def check_smoothing(label_smoothing):
+    """The rate itself, or a ValueError when it is not in `[0, 1)`."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(
+            "`label_smoothing` must be a rate in [0, 1). "
+            f"Received: label_smoothing={label_smoothing}"
+        )
+    return label_smoothing

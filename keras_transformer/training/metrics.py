@@ -1,0 +1,113 @@
+"""Metrics that sum over tokens, so that no batch size or order of batches changes them."""
+
+import keras
+from keras import ops
+
+from keras_transformer.training.loss import (
+    check_labels,
+    check_smoothing,
+    token_log_likelihood,
+    token_losses,
+    token_weights,
+)
+
+
+class _TokenMetric(keras.metrics.Metric):
+    """A weighted sum over real tokens, and the sum of their weights."""
+
+    def __init__(self, pad_id, name):
+        super().__init__(name=name, dtype="float32")
+        self.pad_id = pad_id
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def values(self, labels, logits):
+        """`(B, T)` float32 values and the `(B, T)` boolean mask of the real tokens."""
+        raise NotImplementedError
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds ids `(B, T)` scored by logits `(B, T, V)`."""
+        values, real = self.values(check_labels(y_true), y_pred)
+        weights = token_weights(real, sample_weight)
+        # A pad's value may be anything, so it is dropped and not multiplied by zero.
+        self.total.assign_add(ops.sum(ops.where(real, values, 0.0) * weights))
+        self.count.assign_add(ops.sum(weights))
+
+    def mean(self):
+        return ops.divide_no_nan(self.total, self.count)
+
+    def result(self):
+        return self.mean()
+
+    def get_config(self):
+        return {"pad_id": self.pad_id, "name": self.name}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenAccuracy(_TokenMetric):
+    """Share of real target tokens whose most likely id is the label.
+
+    Args:
+        pad_id: The label that marks a slot without a token.
+        name: Name in the logs.
+    """
+
+    def __init__(self, pad_id=0, name="token_accuracy"):
+        super().__init__(pad_id, name)
+
+    def values(self, labels, logits):
+        guesses = ops.cast(ops.argmax(logits, axis=-1), "int32")
+        labels = ops.cast(labels, "int32")
+        return ops.cast(guesses == labels, "float32"), ops.not_equal(labels, self.pad_id)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Perplexity(_TokenMetric):
+    """`exp` of the mean negative log-likelihood of a real target token, without smoothing.
+
+    Args:
+        pad_id: The label that marks a slot without a token.
+        name: Name in the logs.
+    """
+
+    def __init__(self, pad_id=0, name="perplexity"):
+        super().__init__(pad_id, name)
+
+    def values(self, labels, logits):
+        real = ops.not_equal(labels, self.pad_id)
+        log_likelihood, _ = token_log_likelihood(labels, logits, real)
+        return -log_likelihood, real
+
+    def result(self):
+        return ops.exp(self.mean())
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenMeanLoss(_TokenMetric):
+    """`SmoothedCrossEntropy` averaged over all tokens seen so far.
+
+    Keras reports as `loss` a mean of batch means, which weighs each batch by its rows and so
+    depends on the batch size. This metric has the name `loss` too, and Keras lets a metric of the
+    same name replace its own figure in the logs, in `History` and in `evaluate(...,
+    return_dict=True)`. The gradients are untouched.
+
+    Args:
+        label_smoothing: As given to `SmoothedCrossEntropy`.
+        pad_id: The label that marks a slot without a token.
+        name: Name in the logs.
+
+    Raises:
+        ValueError: if `label_smoothing` is outside `[0, 1)`.
+    """
+
+    def __init__(self, label_smoothing=0.1, pad_id=0, name="loss"):
+        super().__init__(pad_id, name)
+        self.label_smoothing = check_smoothing(label_smoothing)
+
+    def values(self, labels, logits):
+        return token_losses(
+            labels, logits, label_smoothing=self.label_smoothing, pad_id=self.pad_id
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,0 +1,140 @@
+"""The folder of a run: what lies where, making it at once, and loading it."""
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import keras
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.decoding import Greedy, Translator
+from keras_transformer.model import Transformer
+from keras_transformer.text import SentencePieceTokenizer, read_lines
+from keras_transformer.training.experiment import Experiment
+
+MODEL_FILE = "model.keras"
+CONFIG_FILE = "config.json"
+EXPERIMENT_FILE = "experiment.toml"
+TOKENIZER_FILE = "tokenizer.model"
+METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run, loaded.
+
+    Attributes:
+        model: The trained `Transformer`.
+        tokenizer: Its `SentencePieceTokenizer`.
+        config: Its `TransformerConfig`.
+        experiment: The `Experiment` that made it.
+        samples: Some source sentences of its corpus, to compare an exported model on.
+    """
+
+    model: Transformer
+    tokenizer: SentencePieceTokenizer
+    config: TransformerConfig
+    experiment: Experiment
+    samples: tuple
+
+    @property
+    def strategy(self):
+        """The decoding strategy of the experiment."""
+        return Greedy(**dataclasses.asdict(self.experiment.decoding))
+
+    def translator(self):
+        """A `Translator` with the experiment's strategy."""
+        return Translator(self.model, self.tokenizer, strategy=self.strategy)
+
+
+def load_run(run_dir):
+    """Loads a run folder that `train` has finished.
+
+    Args:
+        run_dir: The folder.
+
+    Returns:
+        A `Run`.
+
+    Raises:
+        FileNotFoundError: if the folder is no run, or training has not finished.
+    """
+    run_dir = Path(run_dir)
+    if not (run_dir / EXPERIMENT_FILE).is_file():
+        raise FileNotFoundError(f"a run folder must hold {EXPERIMENT_FILE}. Received: {run_dir}")
+    if not (run_dir / MODEL_FILE).is_file():
+        raise FileNotFoundError(
+            f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
+            f"Received: {run_dir}"
+        )
+    return Run(
+        model=keras.models.load_model(run_dir / MODEL_FILE, compile=False),
+        tokenizer=SentencePieceTokenizer.load(run_dir / TOKENIZER_FILE),
+        config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
+        experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
+        samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
+    )
+
+
+def check_folder(run_dir, experiment, resume):
+    """Whether the folder holds an interrupted run of the experiment.
+
+    Raises:
+        FileExistsError: if it holds anything else, or `resume` is `False`.
+    """
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        return False
+    if not (run_dir / EXPERIMENT_FILE).is_file():
+        raise FileExistsError(
+            f"a run needs a new or empty folder, or one that holds a run. Received: {run_dir}"
+        )
+    found = Experiment.load(run_dir / EXPERIMENT_FILE)
+    if found != experiment:
+        raise FileExistsError(
+            "a run folder belongs to one experiment; choose another folder. "
+            f"Received: {run_dir}, which differs in {', '.join(_differences(found, experiment))}"
+        )
+    if (run_dir / MODEL_FILE).exists():
+        raise FileExistsError(
+            "a finished run is not trained again; use it with `translate` or `export`, or choose "
+            f"another folder. Received: {run_dir}"
+        )
+    if not resume:
+        raise FileExistsError(
+            f"an interrupted run goes on only with `resume=True`. Received: {run_dir}"
+        )
+    return True
+
+
+def _differences(one, other):
+    one, other = one.to_dict(), other.to_dict()
+    return [
+        f"{section}.{key}"
+        for section in one
+        for key in sorted({*one[section], *other[section]})
+        if one[section].get(key) != other[section].get(key)
+    ]
+
+
+def create_folder(run_dir, texts, tokenizer):
+    """Makes the run folder appear with all its first files at once.
+
+    Args:
+        run_dir: The folder, which must be new or empty.
+        texts: Content by file name.
+        tokenizer: The tokenizer, for `tokenizer.model`.
+    """
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}-", dir=run_dir.parent))
+    try:
+        temporary.chmod(0o755)
+        for name, text in texts.items():
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
+        tokenizer.save(temporary / TOKENIZER_FILE)
+        os.replace(temporary, run_dir)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,0 +1,69 @@
+"""Package definition. Packages are named one by one, so that nothing else gets into the wheel."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+ROOT = Path(__file__).resolve().parent
+
+PACKAGES = [
+    "keras_transformer",
+    "keras_transformer.layers",
+    "keras_transformer.decoding",
+    "keras_transformer.text",
+    "keras_transformer.training",
+    "keras_transformer.export",
+    "keras_transformer.interop",
+]
+
+LITERT = ["ai-edge-litert>=2.1", "litert-quantizer>=0.11"]
+EXAMPLES = ["babel", "rich"]
+# tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
+TF_MODELS = ["tf-models-official~=2.20.0"]
+
+EXTRAS = {
+    "litert": LITERT,
+    "tensorboard": ["tensorboard"],
+    "examples": EXAMPLES,
+    "tf-models": TF_MODELS,
+    # setuptools builds the wheel that tests/test_packaging.py looks into.
+    "test": ["pytest>=8", "hypothesis", "ruff", "setuptools>=70.1,<81"]
+    + LITERT
+    + EXAMPLES
+    + TF_MODELS,
+}
+
+
+def version():
+    """Reads `__version__` from the source: importing the package would need its dependencies."""
+    source = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE).group(1)
+
+
+setup(
+    name="keras-transformer-edge",
+    version=version(),
+    description="Keras 3 Transformers from a parallel corpus to TF Serving and to the device",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.14",
+    packages=PACKAGES,
+    install_requires=[
+        "tensorflow>=2.20,<2.22",
+        "keras>=3.13",
+        # 2.21.0 cannot be imported; there are no Windows wheels.
+        'tensorflow-text>=2.20,!=2.21.0; platform_system != "Windows"',
+        "sentencepiece",
+        "sacrebleu",
+        "numpy",
+    ],
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+    classifiers=[
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+    ],
+)

@@ -1,0 +1,37 @@
+"""Shared by all tests: a quiet TensorFlow, the same random numbers every time, the shared data."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Before anything imports TensorFlow: its C++ side reads this once.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _seeds():
+    random.seed(0)
+    np.random.seed(0)
+    if "keras" in sys.modules:  # a test that needs no Keras does not pay for its import
+        sys.modules["keras"].utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def repo_root():
+    """The root of the source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The corpora that lie beside the source tree, where there are any."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"needs the corpora of ../shared/data, and {path} does not exist")
+    return path

@@ -1,0 +1,278 @@
+"""Decoding and translating: each sentence gets what it would get alone, whatever lies beside it."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_model import (
+    BOS,
+    EOS,
+    PAD,
+    V,
+    frozen_toy,
+    logits,
+    sources,
+    talkative_toy,
+)
+
+from keras_transformer.decoding import Greedy, Translator, decode
+from keras_transformer.text import SentencePieceTokenizer
+
+EXTRA = 13
+LENGTHS = [3, 7, 5, 2, 11, 4, 6, 9, 3, 8, 5, 0, 13, 2, 7, 6, 4, 10, 3, 29]
+SOURCES = sources(LENGTHS)
+TEXTS = ["ab", "b a c", "cab a", "aa", "abc abc b", "c", "a b c a b c", "bbb aaa ccc abc cba"]
+
+
+def decoded(source_ids, strategy=None, model=None, jit=False):
+    """Ids and truncation as arrays, from one graph for all shapes, or from XLA."""
+    strategy = strategy or Greedy(extra_length=EXTRA)
+    run = _graph(strategy, model or talkative_toy(), jit)
+    return [part.numpy() for part in run(tf.constant(source_ids))]
+
+
+@functools.cache
+def _graph(strategy, model, jit):
+    signature = None if jit else [tf.TensorSpec((None, None), tf.int32)]
+    return tf.function(
+        lambda source_ids: decode(model, source_ids, strategy),
+        input_signature=signature,
+        jit_compile=jit,
+    )
+
+
+def tokens_of(row):
+    """A row up to its first pad, after which there are pads only."""
+    length = int(np.argmax(np.append(row, PAD) == PAD))
+    assert np.all(row[length:] == PAD)
+    return row[:length].tolist()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What each sentence gets in a batch of its own, without padding."""
+    return [
+        tokens_of(decoded(SOURCES[[row], : max(length, 1)])[0][0])
+        for row, length in enumerate(LENGTHS)
+    ]
+
+
+def test_the_toy_is_worth_decoding(alone):
+    ends = [EOS in row for row in alone]
+    assert 5 <= sum(ends) <= 15
+    assert len(set(map(tuple, alone))) > 12
+    assert all(PAD not in row and BOS not in row for row in alone)
+
+
+def test_greedy_is_the_likeliest_token_of_the_full_pass_at_every_position(alone):
+    for row, tokens in enumerate(alone):
+        if not tokens:
+            continue
+        target = np.array([[BOS, *tokens[:-1]]], "int32")
+        full = logits(talkative_toy(), SOURCES[[row]], target)[0]
+        assert full.argmax(-1).tolist() == tokens
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, len(LENGTHS)])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_batch_mates_change_nothing(alone, batch_size, shuffled):
+    order = np.arange(len(LENGTHS))
+    if shuffled:
+        order = np.random.default_rng(3).permutation(order)
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        for row, ids in zip(rows, decoded(SOURCES[rows])[0], strict=True):
+            assert tokens_of(ids) == alone[row]
+
+
+@pytest.mark.parametrize("times", [2, 4])
+def test_padding_changes_nothing(alone, times):
+    width = times * SOURCES.shape[1]
+    padded = np.pad(SOURCES, [(0, 0), (0, width - SOURCES.shape[1])], constant_values=PAD)
+    for expected, ids in zip(alone, decoded(padded)[0], strict=True):
+        assert tokens_of(ids) == expected
+
+
+@pytest.mark.parametrize("max_length", [1, 5, 16, 64, 256])
+def test_max_length_only_cuts(alone, max_length):
+    ids, truncated = decoded(SOURCES, Greedy(EXTRA, max_length))
+    for expected, row, cut in zip(alone, ids, truncated, strict=True):
+        tokens = tokens_of(row)
+        assert tokens == expected[:max_length]
+        assert cut == (bool(expected) and EOS not in tokens)
+
+
+def test_limits_and_truncation(alone):
+    ids, truncated = decoded(SOURCES)
+    assert ids.dtype == np.int32 and ids.shape == (len(LENGTHS), max(LENGTHS) + EXTRA)
+    for length, tokens, cut in zip(LENGTHS, alone, truncated, strict=True):
+        if length == 0:
+            assert tokens == [] and not cut
+        else:
+            assert cut == (EOS not in tokens)
+            assert len(tokens) == length + EXTRA if cut else tokens.index(EOS) == len(tokens) - 1
+
+
+def test_rows_without_content_stay_empty():
+    empty = np.full((3, 5), PAD, "int32")
+    empty[1, 0] = EOS
+    empty[2] = SOURCES[1, :5]
+    ids, truncated = decoded(empty)
+    assert np.all(ids[:2] == PAD) and not np.any(truncated[:2])
+    assert tokens_of(ids[2]) == tokens_of(decoded(empty[2:])[0][0]) != []
+    assert np.all(decoded(empty[:2])[0] == PAD)
+
+
+def test_xla_gives_the_same_ids(alone):
+    ids, truncated = decoded(SOURCES, jit=True)
+    assert [tokens_of(row) for row in ids] == alone
+    np.testing.assert_array_equal(truncated, decoded(SOURCES)[1])
+
+
+def test_eager_gives_the_same_ids(alone):
+    ids = decode(talkative_toy(), SOURCES[:7, :11], Greedy(extra_length=EXTRA)).ids.numpy()
+    assert [tokens_of(row) for row in ids] == alone[:7]
+
+
+def test_any_id_may_be_the_pad(alone):
+    model = talkative_toy()
+    names = np.arange(V)
+    names[[PAD, V - 1]] = names[[V - 1, PAD]]
+    config = dataclasses.replace(model.config, pad_id=V - 1)
+    renamed = type(model)(config)
+    for weight, value in zip(renamed.trainable_weights, model.trainable_weights, strict=True):
+        value = value.numpy()
+        weight.assign(value[names] if "embeddings" in weight.path else value)
+    ids = decoded(names[SOURCES].astype("int32"), model=renamed)[0]
+    assert [tokens_of(names[row]) for row in ids] == alone
+
+
+# --- Text ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePieceTokenizer.train(TEXTS * 3, 13, model_type="char")
+
+
+@pytest.fixture(scope="module")
+def text_model(tokenizer):
+    special = {name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    return talkative_toy(36, vocab_size=tokenizer.vocab_size, decoder_layers=1, **special)
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return []
+
+
+@pytest.fixture(scope="module")
+def translator(text_model, tokenizer, traces):
+    @dataclasses.dataclass(frozen=True)
+    class CountingGreedy(Greedy):
+        def search(self, *args):
+            traces.append(1)
+            return super().search(*args)
+
+    return Translator(text_model, tokenizer, CountingGreedy(extra_length=5), batch_size=3)
+
+
+def test_a_translation_is_the_decoded_text_of_its_ids(translator, text_model, tokenizer):
+    expected = []
+    for text in TEXTS:
+        ids = np.array([[*tokenizer.encode(text), tokenizer.eos_id]], "int32")
+        row = decode(text_model, ids, Greedy(extra_length=5)).ids.numpy()[0]
+        expected.append(tokenizer.decode(row))
+    assert translator.translate(TEXTS) == expected
+    assert len(set(expected)) > 3
+
+
+def test_order_and_batches_change_nothing(translator):
+    expected = dict(zip(TEXTS, translator.translate(TEXTS), strict=True))
+    for seed in range(3):
+        texts = np.random.default_rng(seed).permutation([*TEXTS, "", *TEXTS[:3]]).tolist()
+        assert translator.translate(texts) == [expected.get(text, "") for text in texts]
+    for text in TEXTS:
+        assert translator.translate([text]) == [expected[text]]
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n", "\u3000", "\t \n"])
+def test_no_text_gives_no_text(translator, text):
+    assert translator.translate([text]) == [""]
+    with_mate = translator.translate([text, TEXTS[4], text])
+    assert with_mate == ["", *translator.translate([TEXTS[4]]), ""]
+
+
+def test_no_texts():
+    translator = Translator(frozen_toy(), _VocabularyOf(V))
+    assert translator.translate([]) == []
+
+
+def test_traces_once(translator, traces):
+    translator.translate(TEXTS)
+    translator.translate([TEXTS[0], "", TEXTS[-1] * 3])
+    translator.translate_ids(np.full((5, 17), 4))
+    assert len(traces) == 1
+
+
+def test_ids_in_ids_out(translator, tokenizer):
+    source_ids = translator.pad([translator.source_ids(text) for text in TEXTS])
+    rows = translator.translate_ids(source_ids)
+    assert [tokenizer.decode(row) for row in rows] == translator.translate(TEXTS)
+    for row in rows:
+        assert all(isinstance(token, int) for token in row)
+        assert not {tokenizer.pad_id, tokenizer.eos_id} & set(row)
+    assert translator.translate_ids(np.zeros((0, 3))) == []
+
+
+def test_source_ids_end_with_eos_and_padding_is_at_the_end(translator, tokenizer):
+    ids = translator.source_ids("ab")
+    assert ids == [*tokenizer.encode("ab"), tokenizer.eos_id]
+    assert translator.pad([[5], [6, 7, 8]]).tolist() == [[5, 0, 0], [6, 7, 8]]
+    assert translator.pad([[5]]).dtype == np.int32
+
+
+@pytest.mark.parametrize("bad", [-1, V, 10**6])
+def test_ids_outside_the_vocabulary_are_an_error(bad):
+    translator = Translator(frozen_toy(), _VocabularyOf(V))
+    low, high = min(bad, 5), max(bad, EOS)
+    message = rf"ids must lie in \[0, {V}\)\. Received: {low} to {high}"
+    with pytest.raises(ValueError, match=message):
+        translator.translate_ids([[5, bad, EOS]])
+
+
+def test_a_text_that_is_too_long_is_an_error(text_model, tokenizer):
+    translator = Translator(text_model, tokenizer, max_source_length=7)
+    longest = "abcab"  # and the mark of its beginning, and EOS
+    assert len(translator.source_ids(longest)) == 7
+    translator.translate([longest])
+    message = "must have at most `max_source_length` = 7 tokens. Received: 8 tokens, 'abcabc'"
+    with pytest.raises(ValueError, match=message):
+        translator.translate(["a", longest + "c"])
+
+
+@pytest.mark.parametrize("texts", ["abc", b"abc"])
+def test_one_string_is_not_a_list(translator, texts):
+    with pytest.raises(TypeError, match="`texts` must be a list of strings. Received: b?'abc'"):
+        translator.translate(texts)
+
+
+def test_the_vocabularies_must_be_of_one_size(tokenizer):
+    message = f"one vocabulary size. Received: tokenizer {tokenizer.vocab_size}, model {V}"
+    with pytest.raises(ValueError, match=message):
+        Translator(frozen_toy(), tokenizer)
+
+
+def test_default_strategy_is_greedy_with_the_papers_limit():
+    assert Translator(frozen_toy(), _VocabularyOf(V)).strategy == Greedy(extra_length=50)
+
+
+class _VocabularyOf:
+    """A tokenizer as far as ids are concerned."""
+
+    pad_id, eos_id = PAD, EOS
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size

@@ -1,0 +1,171 @@
+"""Blocks: the paper's wiring, causality, masks, and steps that equal the full pass."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_model import D, F, H, N, U, randomise
+
+from keras_transformer.layers import DecoderBlock, EncoderBlock, masks
+
+B, T, S, E = 2, 5, 7, 29
+SIZES = dict(num_heads=N, key_dim=H, intermediate_dim=F, value_dim=U)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+INPUTS, MEMORY = normal(B, T, D), normal(B, S, E, seed=1)
+MEMORY_MASK = np.arange(S) < np.array([[[4]], [[S]]])  # (B, 1, S)
+PADDING = np.arange(T) < np.array([[[T]], [[3]]])  # (B, 1, T)
+
+
+def encoder(**arguments):
+    block = EncoderBlock(**{**SIZES, **arguments})
+    block.build(INPUTS.shape)
+    return randomise(block)
+
+
+def decoder(**arguments):
+    block = DecoderBlock(**{**SIZES, **arguments})
+    block.build(INPUTS.shape, MEMORY.shape)
+    return randomise(block)
+
+
+def wire(block, name, states, sublayer):
+    """Section 3.1 for one sub-layer: residual sum and norm, in either order."""
+    norm = getattr(block, f"{name}_norm")
+    if block.residual == "post":
+        return norm(states + sublayer(states))
+    return states + sublayer(norm(states))
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_encoder_wiring(residual):
+    block = encoder(residual=residual)
+    states = wire(
+        block, "self_attention", INPUTS, lambda x: block.self_attention(x, attention_mask=PADDING)
+    )
+    states = wire(block, "feed_forward", states, block.feed_forward)
+    np.testing.assert_allclose(block(INPUTS, attention_mask=PADDING), states, atol=1e-4)
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("mask", [None, PADDING])
+def test_decoder_wiring(residual, mask):
+    block = decoder(residual=residual)
+    states = wire(
+        block,
+        "self_attention",
+        INPUTS,
+        lambda x: block.self_attention(x, attention_mask=mask, use_causal_mask=True),
+    )
+    states = wire(
+        block,
+        "cross_attention",
+        states,
+        lambda x: block.cross_attention(x, MEMORY, attention_mask=MEMORY_MASK),
+    )
+    states = wire(block, "feed_forward", states, block.feed_forward)
+    outputs = block(INPUTS, MEMORY, attention_mask=mask, memory_mask=MEMORY_MASK)
+    np.testing.assert_allclose(outputs, states, atol=1e-4)
+
+
+def test_post_norm_outputs_are_normalised():
+    block = EncoderBlock(**SIZES)
+    outputs = block(INPUTS * 100).numpy()
+    np.testing.assert_allclose(outputs.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(outputs.std(-1), 1, atol=1e-3)
+
+
+def test_encoder_sees_all_but_the_hidden():
+    block, changed = encoder(), INPUTS.copy()
+    changed[1, 3:] = 1e3
+    before = block(INPUTS, attention_mask=PADDING).numpy()
+    after = block(changed, attention_mask=PADDING).numpy()
+    np.testing.assert_array_equal(after[1, :3], before[1, :3])
+    changed = INPUTS.copy()
+    changed[:, 2] += 1
+    moved = np.abs(block(changed, attention_mask=PADDING) - before).max(-1)
+    assert np.all(moved > 1e-4)
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_dropout_is_on_each_sublayer_and_in_training_only(residual):
+    block = decoder(residual=residual, dropout=0.3)
+    exact = block(INPUTS, MEMORY).numpy()
+    np.testing.assert_array_equal(block(INPUTS, MEMORY, training=False), exact)
+    layers = [getattr(block, f"{name}_dropout") for name in ("self_attention", "cross_attention")]
+    for layer in [*layers, block.feed_forward_dropout]:
+        others = {*layers, block.feed_forward_dropout} - {layer}
+        for other in others:
+            other.rate = 0
+        assert np.abs(block(INPUTS, MEMORY, training=True) - exact).max() > 1e-2
+        for other in others:
+            other.rate = 0.3
+    block = decoder(attention_dropout=0.3)
+    exact = block(INPUTS, MEMORY).numpy()
+    for attention in (block.self_attention, block.cross_attention):
+        attention.dropout_layer.rate = 0
+        assert np.abs(block(INPUTS, MEMORY, training=True) - exact).max() > 1e-2
+        attention.dropout_layer.rate = 0.3
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_later_tokens_get_no_gradient_from_earlier_outputs(residual, training):
+    block = decoder(residual=residual, dropout=0.1, attention_dropout=0.1)
+    inputs = tf.constant(INPUTS)
+    weights = normal(B, 3, D, seed=5)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = block(inputs, MEMORY, memory_mask=MEMORY_MASK, training=training)
+        loss = tf.reduce_sum(outputs[:, :3] * weights)
+    gradient = tape.gradient(loss, inputs).numpy()
+    np.testing.assert_array_equal(gradient[:, 3:], np.zeros((B, T - 3, D)))
+    assert np.all(np.abs(gradient[:, :3]).max(-1) > 0)
+
+
+def test_memory_behind_the_mask_gets_no_gradient():
+    block, memory = decoder(), tf.constant(MEMORY)
+    with tf.GradientTape() as tape:
+        tape.watch(memory)
+        outputs = block(INPUTS, memory, memory_mask=MEMORY_MASK)
+        loss = tf.reduce_sum(outputs * normal(B, T, D, seed=5))
+    reached = np.any(tape.gradient(loss, memory).numpy() != 0, axis=-1)
+    np.testing.assert_array_equal(reached, MEMORY_MASK[:, 0])
+
+
+@pytest.mark.parametrize("slots", [T, T + 4])
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_steps_equal_the_full_pass(residual, slots):
+    block = decoder(residual=residual, dropout=0.1, attention_dropout=0.1)
+    full = block(INPUTS, MEMORY, memory_mask=MEMORY_MASK).numpy()
+    cache = block.start(MEMORY, slots)
+    shapes = [tuple(states.shape) for pair in cache for states in pair]
+    assert shapes == [(B, N, slots, H), (B, N, slots, U), (B, N, S, H), (B, N, S, U)]
+    for first, length in [(0, 3), (3, 1), (4, 1)]:
+        mask = masks.causal_mask(length, slots, first)
+        part = INPUTS[:, first : first + length]
+        states, cache = block.step(part, cache, first, mask, MEMORY_MASK)
+        np.testing.assert_allclose(states, full[:, first : first + length], atol=1e-5)
+    assert [tuple(states.shape) for pair in cache for states in pair] == shapes
+
+
+def test_cache_is_in_the_compute_dtype():
+    block = decoder(dtype="mixed_bfloat16")
+    memory = keras.ops.cast(MEMORY, "bfloat16")
+    cache = block.start(memory, T)
+    states, cache = block.step(
+        keras.ops.cast(INPUTS[:, :1], "bfloat16"), cache, 0, masks.causal_mask(1, T), MEMORY_MASK
+    )
+    assert {array.dtype.name for pair in cache for array in pair} == {"bfloat16"}
+    assert states.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+def test_residual_is_checked(block_class):
+    message = r"`residual` must be one of \('post', 'pre'\)\. Received: 'sandwich'"
+    with pytest.raises(ValueError, match=message):
+        block_class(**SIZES, residual="sandwich")

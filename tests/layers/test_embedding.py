@@ -1,0 +1,93 @@
+"""The token embedding: one matrix for lookup and logits."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_model import D, V
+
+from keras_transformer.layers import TokenEmbedding
+
+B, T = 2, 5
+IDS = np.random.default_rng(0).integers(0, V, (B, T)).astype("int32")
+STATES = np.random.default_rng(1).normal(size=(B, T, D)).astype("float32")
+
+
+@pytest.fixture
+def layer():
+    layer = TokenEmbedding(V, D)
+    layer.build((None, None))
+    return layer
+
+
+def test_lookup_is_scaled_by_the_root_of_the_width(layer):
+    rows = layer.embeddings.numpy()[IDS] * math.sqrt(D)
+    np.testing.assert_allclose(layer(IDS), rows, rtol=1e-6)
+
+
+def test_reverse_is_the_product_with_the_same_matrix_unscaled(layer):
+    logits = layer(STATES, reverse=True)
+    assert logits.dtype == "float32"
+    np.testing.assert_allclose(logits, STATES @ layer.embeddings.numpy().T, atol=1e-5)
+
+
+def test_both_directions_share_one_weight(layer):
+    layer(IDS), layer(STATES, reverse=True)
+    assert [weight.shape for weight in layer.weights] == [(V, D)]
+    layer.embeddings.assign(np.zeros((V, D)))
+    assert not np.any(layer(IDS)) and not np.any(layer(STATES, reverse=True))
+
+
+def test_gradients_of_both_directions_add_up(layer):
+    def gradient(use_lookup, use_logits):
+        with tf.GradientTape() as tape:
+            loss = use_lookup * tf.reduce_sum(layer(IDS) ** 2)
+            loss += use_logits * tf.reduce_sum(layer(STATES, reverse=True) ** 2)
+        return tf.convert_to_tensor(tape.gradient(loss, layer.embeddings.value)).numpy()
+
+    lookup, logits = gradient(1.0, 0.0), gradient(0.0, 1.0)
+    assert np.any(lookup) and np.any(logits)
+    np.testing.assert_allclose(gradient(1.0, 1.0), lookup + logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_logits_are_float32_under_any_policy(policy):
+    low = TokenEmbedding(V, D, dtype=policy)
+    assert low(IDS).dtype == low.compute_dtype
+    assert low(STATES, reverse=True).dtype == "float32"
+    assert low.embeddings.dtype == "float32"
+    symbolic = low(keras.Input((None, D)), reverse=True)
+    assert symbolic.dtype == "float32" and symbolic.shape == (None, None, V)
+
+
+def test_makes_no_keras_mask(layer):
+    assert getattr(layer(np.zeros((B, T), "int32")), "_keras_mask", None) is None
+
+
+def test_default_rows_have_unit_scale_after_the_lookup():
+    layer = TokenEmbedding(997, 101)
+    assert abs(np.std(layer(np.arange(997)[None])) - 1) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, D), "`vocab_size` must be a positive integer. Received: vocab_size=0"),
+        ((V, -1), "`dim` must be a positive integer. Received: dim=-1"),
+        ((V, 2.5), "`dim` must be a positive integer. Received: dim=2.5"),
+    ],
+)
+def test_sizes_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TokenEmbedding(*arguments)
+
+
+def test_golden():
+    layer = TokenEmbedding(3, 4)
+    layer.build(None)
+    layer.embeddings.assign([[1, 0, 0, 0], [0, 2, 0, 0], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(layer(np.array([[2, 1]])), [[[2, 2, 2, 2], [0, 4, 0, 0]]])
+    states = np.array([[[1.0, 2, 3, 4]]], "float32")
+    np.testing.assert_array_equal(layer(states, reverse=True), [[[1, 4, 10]]])

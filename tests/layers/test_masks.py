@@ -1,0 +1,129 @@
+"""Masks: who sees whom, what becomes of a row that sees nothing, and float32 throughout."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.layers import masks
+
+B, N, T, S = 2, 3, 5, 7
+
+
+def scores(seed=0, scale=1.0):
+    return np.random.default_rng(seed).normal(scale=scale, size=(B, N, T, S)).astype("float32")
+
+
+def boolean(*shape, seed=0):
+    mask = np.random.default_rng(seed).random(shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+def softmax(values, mask=True):
+    """The definition, over the keys that may be seen, in float64; zeros where there are none."""
+    values, mask = np.broadcast_arrays(np.float64(values), mask)
+    powers = np.where(mask, np.exp(values - values.max(-1, keepdims=True)), 0)
+    total = powers.sum(-1, keepdims=True)
+    return np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+
+
+@pytest.mark.parametrize("pad_id", [0, 4, 22])
+def test_padding_mask_is_of_any_pad_id(pad_id):
+    ids = np.array([[5, pad_id, pad_id], [7, 9, 11]])
+    mask = masks.padding_mask(ids, pad_id).numpy()
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, [[True, False, False], [True, True, True]])
+
+
+def test_causal_mask_of_a_full_pass():
+    mask = masks.causal_mask(3, 3).numpy()
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]])
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 6])
+def test_causal_mask_of_one_query_sees_the_slots_so_far(position):
+    expected = [[[slot <= position for slot in range(S)]]]
+    np.testing.assert_array_equal(masks.causal_mask(1, S, position), expected)
+
+
+def test_rows_of_the_full_mask_are_the_masks_of_the_steps():
+    full = masks.causal_mask(S, S).numpy()
+    for position in range(S - 2):
+        np.testing.assert_array_equal(masks.causal_mask(3, S, position)[0], full[0][position:][:3])
+
+
+def test_causal_mask_takes_tensors():
+    mask = tf.function(masks.causal_mask)(tf.constant(2), tf.constant(5), tf.constant(1))
+    np.testing.assert_array_equal(mask, [[[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]])
+
+
+def test_merge_is_the_logical_and():
+    padding, causal = boolean(B, 1, S), boolean(1, T, S, seed=1)
+    assert masks.merge() is None
+    assert masks.merge(None, None) is None
+    np.testing.assert_array_equal(masks.merge(padding, None), padding)
+    np.testing.assert_array_equal(masks.merge(padding, causal), padding & causal)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_merge_makes_numbers_boolean(dtype):
+    mask = boolean(B, T, S)
+    np.testing.assert_array_equal(masks.merge(mask.astype(dtype)), mask)
+
+
+@pytest.mark.parametrize("shape", [(B, 1, S), (1, T, S), (B, T, S), (B, N, T, S), (B, 1, T, S)])
+def test_softmax_over_what_the_mask_leaves(shape):
+    mask = boolean(*shape)
+    aligned = mask if mask.ndim == 4 else mask[:, None]
+    weights = masks.attention_softmax(scores(), mask).numpy()
+    np.testing.assert_allclose(weights, softmax(scores(), aligned), atol=1e-6)
+    assert np.all(weights[~np.broadcast_to(aligned, weights.shape)] == 0)
+
+
+@pytest.mark.parametrize("shape", [(B, T, S), (B, N, T, S)])
+def test_bias_is_added_and_masks_win_over_it(shape):
+    bias = np.random.default_rng(3).normal(scale=2, size=shape).astype("float32")
+    mask = boolean(B, 1, S)
+    biased = scores() + (bias if bias.ndim == 4 else bias[:, None])
+    np.testing.assert_allclose(
+        masks.attention_softmax(scores(), None, bias), softmax(biased), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        masks.attention_softmax(scores(), mask, bias), softmax(biased, mask[:, None]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("score", [-20.0, 0.0, 3.0, 1e4, -1e4])
+def test_a_row_without_keys_gives_zeros_and_no_gradient(score):
+    mask = np.array([[[True] * S], [[False] * S]])
+    values = tf.constant(scores() + score)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        weights = masks.attention_softmax(values, mask)
+        loss = tf.reduce_sum(weights * scores(seed=1))
+    gradient = tape.gradient(loss, values).numpy()
+    np.testing.assert_array_equal(weights[1], np.zeros((N, T, S)))
+    np.testing.assert_allclose(weights[0], softmax(values[0]), atol=1e-6)
+    np.testing.assert_array_equal(gradient[1], np.zeros((N, T, S)))
+    assert np.all(np.isfinite(gradient)) and np.any(gradient[0] != 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_low_precision_scores_are_normalised_in_float32(dtype):
+    low = ops.cast(scores() - 20, dtype)
+    mask = boolean(B, 1, S)
+    bias = np.where(boolean(1, T, S, seed=1), 0, -1e9).astype("float32")
+    weights = masks.attention_softmax(low, mask, bias)
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    rounded = ops.convert_to_numpy(ops.cast(low, "float32"))
+    expected = softmax(rounded + np.float64(bias)[:, None], mask[:, None])
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+
+def test_golden_softmax():
+    # e^1 / (e^1 + e^2) and e^2 / (e^1 + e^2); the third key is masked.
+    weights = masks.attention_softmax(np.array([[[[1.0, 2, 3]]]]), np.array([[[1, 1, 0]]]) > 0)
+    np.testing.assert_allclose(weights, [[[[0.268941, 0.731059, 0]]]], atol=1e-6)

@@ -1,0 +1,87 @@
+"""The row-wise projection and the fixed-size cache."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_model import D, F
+
+from keras_transformer.layers import Projection
+from keras_transformer.layers.cache import write_slots
+from keras_transformer.layers.projection import reshape
+
+B, N, S, H = 2, 3, 7, 5
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+@pytest.mark.parametrize("shape", [(2, D), (2, 3, D), (2, 3, 5, D)])
+@pytest.mark.parametrize("arguments", [{}, {"activation": "relu", "use_bias": False}])
+def test_projection_is_a_dense_layer(shape, arguments):
+    layer, peer = Projection(F, **arguments), keras.layers.Dense(F, **arguments)
+    inputs = normal(*shape)
+    layer.build(shape), peer.build(shape)
+    peer.set_weights(layer.get_weights())
+    np.testing.assert_allclose(layer(inputs), peer(inputs), atol=1e-5)
+    with tf.GradientTape(persistent=True) as tape:
+        ours, theirs = (tf.reduce_sum(each(inputs) ** 2) for each in (layer, peer))
+    gradients = [
+        tape.gradient(loss, each.weights) for loss, each in [(ours, layer), (theirs, peer)]
+    ]
+    for actual, expected in zip(*gradients, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_projection_of_an_empty_batch():
+    layer = Projection(F)
+    assert layer(np.zeros((0, 3, D), "float32")).shape == (0, 3, F)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 15), (tf.constant(2), 15), (tf.constant(2), tf.constant(15))]
+)
+def test_reshape_takes_sizes_known_and_unknown(shape):
+    inputs = normal(2, 3, 5)
+    np.testing.assert_array_equal(reshape(inputs, shape), inputs.reshape(2, 15))
+
+
+def test_reshape_infers_one_unknown_size():
+    call = tf.function(lambda x: reshape(x, (tf.shape(x)[0], 15)))
+    concrete = call.get_concrete_function(tf.TensorSpec((None, 3, 5)))
+    assert concrete.output_shapes == (None, 15)
+    np.testing.assert_array_equal(concrete(tf.constant(normal(2, 3, 5))).shape, (2, 15))
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, S])
+def test_write_slots_changes_the_slots_and_no_other(length, as_tensor):
+    buffer, update = normal(B, N, S, H), normal(B, N, length, H, seed=1)
+    for position in range(S - length + 1):
+        expected = buffer.copy()
+        expected[:, :, position : position + length] = update
+        place = tf.constant(position) if as_tensor else position
+        np.testing.assert_array_equal(write_slots(buffer, update, place), expected)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_write_slots_in_a_graph_of_unknown_sizes(length):
+    call = tf.function(
+        write_slots,
+        input_signature=[
+            tf.TensorSpec((None, N, None, H)),
+            tf.TensorSpec((None, N, None, H)),
+            tf.TensorSpec((), tf.int32),
+        ],
+    )
+    buffer, update = normal(B, N, S, H), normal(B, N, length, H, seed=1)
+    expected = buffer.copy()
+    expected[:, :, 2 : 2 + length] = update
+    np.testing.assert_array_equal(call(buffer, update, 2), expected)
+
+
+def test_write_slots_keeps_the_dtype_of_the_cache():
+    buffer = keras.ops.zeros((B, N, S, H), "float16")
+    written = write_slots(buffer, normal(B, N, 1, H), 0)
+    assert written.dtype == "float16" and np.any(written)

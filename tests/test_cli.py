@@ -1,0 +1,259 @@
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from toy_experiment import write_experiment
+
+import keras_transformer
+from keras_transformer import cli
+from keras_transformer.training import load_run
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return write_experiment(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def run_dir(toy, tmp_path_factory):
+    """A run made by the command."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert cli.main(["train", str(toy), str(path), "--set", "training.max_epochs=1"]) == 0
+    return path
+
+
+@pytest.fixture
+def fails(capfd):
+    """Runs the command, expects exit code 1 and one line on standard error, and returns it."""
+
+    def run(*argv):
+        capfd.readouterr()
+        assert cli.main([str(argument) for argument in argv]) == 1
+        captured = capfd.readouterr()
+        assert captured.out == ""
+        *before, last = captured.err.splitlines()
+        assert last.startswith("keras-transformer: error: ")
+        assert not any("error" in line or "Traceback" in line for line in before)
+        return last
+
+    return run
+
+
+def test_train_and_its_overrides(run_dir, capsys):
+    assert load_run(run_dir).experiment.training.max_epochs == 1
+
+
+def test_train_prints_the_folder_alone(toy, tmp_path, capsys, monkeypatch):
+    from keras_transformer.training import run as run_module
+
+    monkeypatch.setattr(run_module, "_fit", lambda *_: None)
+    monkeypatch.setattr(run_module, "_finish", lambda *_: print("not for a pipe"))
+    assert cli.main(["train", str(toy), str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'run'}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "data.source=none.txt"], "a text file must exist. Received: "),
+        (["--set", "data.source=short.txt"], "must have the same number of lines"),
+        (["--set", "data.tsv=empty.txt"], "must have either `tsv` or both"),
+        (["--set", "model.preset=huge"], "`preset` must be one of"),
+        (["--set", "model.num_heads=3"], "must be divisible by `num_heads`"),
+        (["--set", "training.batch_token=9"], "Did you mean 'batch_tokens'?"),
+        (["--set", "training.seed"], "--set must be SECTION.KEY=VALUE. Received: training.seed"),
+        (["--set", "seed=1"], "an override must be section.key=value. Received: seed=1"),
+        (["--set", "training.seed=one"], "`training.seed` must be of type int. Received: 'one'"),
+    ],
+)
+def test_train_fails_in_one_line_and_leaves_nothing(
+    fails, toy, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.txt").write_text("ba\n")
+    (tmp_path / "empty.txt").touch()
+    assert message in fails("train", toy, "new/run", *arguments)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "short.txt"]
+
+
+def test_train_refuses_files_and_folders(fails, toy, run_dir, tmp_path):
+    line = fails("train", tmp_path / "no.toml", tmp_path / "run")
+    assert "an experiment file must exist" in line and "no.toml" in line
+    (tmp_path / "bad.toml").write_text("[data]\nsourc = 'x'\n[training]\n")
+    assert "Did you mean 'source'?" in fails("train", tmp_path / "bad.toml", tmp_path / "run")
+    (tmp_path / "empty.tsv").touch()
+    (tmp_path / "empty.toml").write_text('[data]\ntsv = "empty.tsv"\n[training]\nmax_epochs = 1\n')
+    line = fails("train", tmp_path / "empty.toml", tmp_path / "run")
+    assert "a corpus must hold a pair with text on both sides" in line
+    before = sorted(run_dir.rglob("*"))
+    line = fails("train", toy, run_dir)
+    assert "a run folder belongs to one experiment" in line and "training.max_epochs" in line
+    line = fails("train", toy, run_dir, "--set", "training.max_epochs=1")
+    assert "a finished run is not trained again" in line
+    assert "a run needs a new or empty folder" in fails("train", toy, tmp_path)
+    assert sorted(run_dir.rglob("*")) == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_translate_text_file_and_standard_input(run_dir, tmp_path, capsys, monkeypatch):
+    texts = ["ba ke", "", "gu", "  ", "ko ba"]
+    expected = load_run(run_dir).translator().translate(texts)
+    path = tmp_path / "input.txt"
+    path.write_text("".join(text + "\n" for text in texts))
+    stdin = io.TextIOWrapper(io.BytesIO(path.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(cli, "_CHUNK", 2)
+    for arguments in (texts, ["--input", str(path)], ["--input", "-"]):
+        capsys.readouterr()
+        assert cli.main(["translate", str(run_dir), *arguments]) == 0
+        assert capsys.readouterr().out == "".join(text + "\n" for text in expected)
+
+
+def test_translate_errors(fails, run_dir, tmp_path, monkeypatch):
+    (tmp_path / "empty.txt").touch()
+    line = fails("translate", run_dir, "--input", tmp_path / "empty.txt")
+    assert "translate needs at least one line" in line and "empty.txt" in line
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert "Received: standard input is empty" in fails("translate", run_dir)
+    assert "a text file must exist" in fails("translate", run_dir, "--input", tmp_path / "no.txt")
+    assert "a run folder must hold experiment.toml" in fails("translate", tmp_path, "ba")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    line = fails("translate", run_dir, "--input", tmp_path / "latin.txt")
+    assert "text must be UTF-8" in line and "line 1" in line
+
+
+def test_translate_into_a_closed_pipe_ends_quietly(run_dir, tmp_path, repo_root):
+    path = tmp_path / "long.txt"
+    path.write_text("ba\n" * 600)
+    # `head` closes the pipe after one line; the rest of the output does not fit into a buffer.
+    script = "import sys; from keras_transformer import cli; cli._CHUNK = 5; sys.exit(cli.main())"
+    command = [sys.executable, "-c", script, "translate", str(run_dir), "--input", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(repo_root), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert "Error" not in errors and "Traceback" not in errors and "Exception" not in errors
+
+
+def test_evaluate_prints_scores_of_sacrebleu(run_dir, toy, capsys):
+    from sacrebleu.metrics import BLEU, CHRF
+
+    source, target = toy.with_name("valid.src"), toy.with_name("valid.tgt")
+    arguments = ["evaluate", str(run_dir), "--source", str(source), "--target", str(target)]
+    capsys.readouterr()
+    assert cli.main(arguments) == 0
+    output = capsys.readouterr().out.splitlines()
+
+    translations = load_run(run_dir).translator().translate(source.read_text().splitlines())
+    references = [target.read_text().splitlines()]
+    for line, metric in zip(output, (BLEU(), CHRF()), strict=True):
+        score, signature = line.split("\t")
+        assert score == str(metric.corpus_score(translations, references))
+        assert signature == str(metric.get_signature())
+    assert output[0].startswith("BLEU = ") and "version:" in output[0]
+
+
+def test_evaluate_errors(fails, run_dir, toy, tmp_path):
+    source, target = toy.with_name("valid.src"), toy.with_name("valid.tgt")
+    evaluate = ["evaluate", run_dir, "--source", source, "--target"]
+    assert "a text file must exist" in fails(*evaluate, tmp_path / "no.txt")
+    assert "same number of lines" in fails(*evaluate, toy.with_name("train.tgt"))
+    (tmp_path / "empty.txt").touch()
+    empty = ["--source", tmp_path / "empty.txt", "--target", tmp_path / "empty.txt"]
+    assert "a corpus must hold a pair" in fails("evaluate", run_dir, *empty)
+    assert "a run folder must hold" in fails("evaluate", tmp_path, *evaluate[2:], target)
+    line = fails(*evaluate, target, "--with", "savedmodel", "--artifact", tmp_path)
+    assert "a SavedModel must hold saved_model.pb" in line
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "litert"])
+def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
+    line = fails("export", run_dir, tmp_path, "--to", form)
+    assert "the artifact needs a new folder" in line
+    assert "a run folder must hold" in fails("export", tmp_path, tmp_path / "new", "--to", form)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "litert"])
+def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form):
+    pytest.importorskip("keras_transformer.export.saved_model")
+    if form == "litert":
+        pytest.importorskip("ai_edge_litert")
+        pytest.importorskip("keras_transformer.export.litert")
+    artifact = str(tmp_path / "artifact")
+    test_set = ["--source", str(toy.with_name("valid.src"))]
+    test_set += ["--target", str(toy.with_name("valid.tgt"))]
+    assert cli.main(["export", str(run_dir), artifact, "--to", form]) == 0
+    assert capsys.readouterr().out.strip()
+    outputs = []
+    for more in ([], ["--with", form, "--artifact", artifact]):
+        assert cli.main(["evaluate", str(run_dir), *test_set, *more]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["train"],
+        ["translate", "run", "text", "--input", "file"],
+        ["evaluate", "run", "--source", "a"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--artifact", "c"],
+        ["export", "run", "out"],
+        ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as info:
+        cli.main(arguments)
+    assert info.value.code == 2
+    assert "usage: keras-transformer" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys):
+    for arguments in (["--help"], *([c, "--help"] for c in ("train", "translate", "export"))):
+        with pytest.raises(SystemExit) as info:
+            cli.main(arguments)
+        assert info.value.code == 0
+    assert "TF Serving" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"
+
+
+def test_interruption_and_traceback(monkeypatch, capsys, tmp_path):
+    def interrupt(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_translate", interrupt)
+    assert cli.main(["translate", "run"]) == 130
+    assert capsys.readouterr().err == "keras-transformer: interrupted\n"
+    with pytest.raises(FileNotFoundError, match="an experiment file must exist"):
+        cli.main(["--traceback", "train", str(tmp_path / "no.toml"), str(tmp_path / "run")])
+
+
+def test_scores_need_as_many_lines():
+    from keras_transformer.training.evaluation import corpus_scores
+
+    with pytest.raises(ValueError, match="same number of lines, at least one. Received: 1 and 2"):
+        corpus_scores(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="Received: 0 and 0"):
+        corpus_scores([], [])
+
+
+def test_scores_say_how_to_get_sacrebleu(monkeypatch):
+    from keras_transformer.training.evaluation import corpus_scores
+
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(ImportError, match="pip install sacrebleu"):
+        corpus_scores(["a"], ["a"])

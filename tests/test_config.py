@@ -1,0 +1,123 @@
+"""`TransformerConfig`: each rule with its message, presets, and the way through JSON."""
+
+import dataclasses
+import json
+
+import pytest
+from toy_model import toy_config
+
+from keras_transformer.config import PRESETS, TransformerConfig
+
+CONFIGS = [
+    TransformerConfig(vocab_size=97),
+    toy_config(activation="gelu", residual="pre", attention_dropout=0.2, pad_id=22),
+    *(TransformerConfig.preset(name, vocab_size=97) for name in PRESETS),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_survives_json_and_dict(config):
+    assert TransformerConfig.from_json(config.to_json()) == config
+    assert TransformerConfig.from_dict(config.to_dict()) == config
+    assert TransformerConfig(**json.loads(json.dumps(config.to_dict()))) == config
+    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(config)}
+
+
+def test_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CONFIGS[0].model_dim = 3
+
+
+# Table 3 of the paper: N, d_model, d_ff, h, d_k, d_v, P_drop.
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("base", (6, 512, 2048, 8, 64, 64, 0.1)), ("big", (6, 1024, 4096, 16, 64, 64, 0.3))],
+)
+def test_presets_are_the_papers(name, row):
+    c = TransformerConfig.preset(name, vocab_size=37000)
+    assert c.encoder_layers == c.decoder_layers == row[0]
+    assert (c.model_dim, c.intermediate_dim, c.num_heads) == row[1:4]
+    assert (c.head_key_dim, c.head_value_dim, c.dropout) == row[4:]
+    assert (c.activation, c.residual) == ("relu", "post")
+
+
+def test_defaults_are_the_base_model():
+    assert TransformerConfig(vocab_size=97) == TransformerConfig.preset("base", vocab_size=97)
+
+
+def test_preset_with_overrides():
+    config = TransformerConfig.preset("tiny", vocab_size=97, num_heads=2, dropout=0.3)
+    assert (config.model_dim, config.num_heads, config.dropout) == (128, 2, 0.3)
+    assert config.head_key_dim == 64
+
+
+def test_head_widths():
+    assert toy_config(value_dim=None).head_value_dim == toy_config().key_dim
+    config = TransformerConfig(vocab_size=97, model_dim=15, num_heads=3)
+    assert (config.head_key_dim, config.head_value_dim) == (5, 5)
+    assert (config.key_dim, config.value_dim) == (None, None)
+
+
+SIZES = [
+    *("vocab_size", "model_dim", "num_heads", "intermediate_dim", "encoder_layers"),
+    *("decoder_layers", "key_dim", "value_dim"),
+]
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("value", [0, -1, 2.0, "3", True])
+def test_sizes_are_checked(name, value):
+    message = f"`{name}` must be an integer >= 1. Received: {name}={value!r}"
+    with pytest.raises(ValueError, match=message):
+        toy_config(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+@pytest.mark.parametrize("value", [-0.1, 1, 1.0, float("nan"), "0.1", None])
+def test_rates_are_checked(name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must be a rate in \[0, 1\)\. Received: "):
+        toy_config(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["pad_id", "unk_id", "bos_id", "eos_id"])
+@pytest.mark.parametrize("value", [-1, 23, 1.0, None])
+def test_special_ids_are_checked(name, value):
+    message = rf"`{name}` must be an id in \[0, vocab_size\)\. Received: {name}={value}, vocab_size"
+    with pytest.raises(ValueError, match=message):
+        toy_config(**{name: value})
+
+
+@pytest.mark.parametrize("same", [("pad_id", "bos_id"), ("pad_id", "eos_id"), ("bos_id", "eos_id")])
+def test_special_ids_differ(same):
+    with pytest.raises(ValueError, match="must be three different ids. Received: pad_id="):
+        toy_config(**dict.fromkeys(same, 9))
+
+
+def test_heads_must_divide_the_width_unless_their_width_is_given():
+    message = "`model_dim` must be divisible by `num_heads`.*Received: model_dim=10, num_heads=4"
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(vocab_size=97, model_dim=10, num_heads=4)
+    TransformerConfig(vocab_size=97, model_dim=10, num_heads=4, key_dim=3)
+
+
+def test_residual_is_checked():
+    message = r"`residual` must be one of \('post', 'pre'\)\. Received: 'both'"
+    with pytest.raises(ValueError, match=message):
+        toy_config(residual="both")
+
+
+def test_preset_is_checked():
+    message = r"`preset` must be one of \('tiny', 'base', 'big'\)\. Received: 'huge'"
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig.preset("huge", vocab_size=97)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("num_head", " Did you mean 'num_heads'?"), ("xyz", "")]
+)
+def test_unknown_fields_are_named_with_the_nearest(name, hint):
+    with pytest.raises(
+        ValueError, match=rf"a model field must be one of .* Received: '{name}'\."
+    ) as e:
+        TransformerConfig.from_dict({"vocab_size": 97, name: 3})
+    assert str(e.value).endswith(f"Received: {name!r}.{hint}")

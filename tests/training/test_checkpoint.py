@@ -1,0 +1,284 @@
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training import PaperSchedule, TrainingCheckpoint, average_weights
+from keras_transformer.training import checkpoint as checkpoint_module
+from keras_transformer.training.checkpoint import (
+    Progress,
+    load_state,
+    save_state,
+    write_atomically,
+)
+
+STEPS, EPOCHS = 5, 3
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+class KillAfter(keras.callbacks.Callback):
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def make_network(units=7):
+    return keras.Sequential(
+        [
+            keras.Input((3,)),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(2),
+        ]
+    )
+
+
+def make_model(units=7):
+    keras.utils.set_random_seed(11)
+    model = make_network(units)
+    model.compile(
+        keras.optimizers.Adam(PaperSchedule(5, warmup_steps=4)),
+        "mse",
+        metrics=["mae"],
+        jit_compile=False,
+    )
+    model.compute_metrics(None, np.zeros((1, 2)), np.zeros((1, 2)))  # makes their variables
+    return model
+
+
+def batches(epoch, step):
+    """The batches of all epochs from a point on; each differs from every other."""
+    numbers = range(epoch * STEPS + step, EPOCHS * STEPS)
+    inputs = np.stack([np.random.default_rng(n).normal(size=(4, 3)) for n in numbers])
+    return tf.data.Dataset.from_tensor_slices((inputs, inputs[..., :2] * 2))
+
+
+def fit(model, folder, *callbacks, save_every_steps=2, **options):
+    """Trains as `train` does: the rest of a half-done epoch, then whole ones."""
+    checkpoint = TrainingCheckpoint(folder, STEPS, save_every_steps=save_every_steps, **options)
+    progress = checkpoint.restore(model)
+    history = {}
+    parts = [(progress.epoch, EPOCHS, 0)]
+    if progress.step:
+        parts = [
+            (progress.epoch, progress.epoch + 1, progress.step),
+            (progress.epoch + 1, EPOCHS, 0),
+        ]
+    for first, end, step in parts:
+        if first == EPOCHS:
+            continue
+        logs = model.fit(
+            batches(first, step),
+            initial_epoch=first,
+            epochs=end,
+            steps_per_epoch=STEPS - step,
+            shuffle=False,
+            verbose=0,
+            callbacks=[checkpoint, *callbacks],
+        )
+        history |= dict(zip(logs.epoch, logs.history["mae"], strict=True))
+    return checkpoint, history
+
+
+def state(model):
+    variables = [*model.variables, *model.optimizer.variables]
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+def equal(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture
+def straight(tmp_path):
+    model = make_model()
+    _, history = fit(model, tmp_path / "straight")
+    return state(model), history
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 9, 14])
+def test_resumed_equals_never_killed(tmp_path, straight, steps):
+    with pytest.raises(Killed):
+        fit(make_model(), tmp_path / "run", KillAfter(steps))
+
+    model = make_model()
+    _, history = fit(model, tmp_path / "run")
+
+    assert equal(state(model), straight[0])
+    assert int(model.optimizer.iterations) == STEPS * EPOCHS
+    # An epoch that was killed half-way reports the metrics of all of its steps.
+    assert history == {epoch: straight[1][epoch] for epoch in history}
+
+
+def test_resumed_would_differ_without_the_seeds_of_dropout(tmp_path, straight, monkeypatch):
+    def without_seeds(model):
+        return {"model": model.weights, "optimizer": model.optimizer.variables, "metrics": []}
+
+    monkeypatch.setattr(checkpoint_module, "_state_groups", without_seeds)
+    with pytest.raises(Killed):
+        fit(make_model(), tmp_path / "run", KillAfter(7))
+    model = make_model()
+    fit(model, tmp_path / "run")
+    assert not equal(state(model), straight[0])
+
+
+def test_learning_rate_goes_on(tmp_path):
+    with pytest.raises(Killed):
+        fit(make_model(), tmp_path, KillAfter(7))
+    model = make_model()
+    progress = TrainingCheckpoint(tmp_path, STEPS).restore(model)
+    assert (progress.epoch, progress.step) == (1, 2)
+    assert int(model.optimizer.iterations) == 7
+    rate = float(PaperSchedule(5, warmup_steps=4)(7))
+    assert float(model.optimizer.learning_rate) == pytest.approx(rate)
+
+
+def test_keeps_the_last_snapshots_weights_only(tmp_path):
+    model = make_model()
+    checkpoint, _ = fit(model, tmp_path, keep_snapshots=2)
+    assert [path.name for path in checkpoint.snapshots()] == [
+        "epoch-0002.weights.h5",
+        "epoch-0003.weights.h5",
+    ]
+    fresh = make_network()
+    fresh.load_weights(checkpoint.snapshots()[-1])
+    assert equal(fresh.get_weights(), model.get_weights())
+    with h5py.File(checkpoint.snapshots()[-1]) as file:
+        assert "optimizer" not in file
+
+
+def test_the_last_epochs_snapshots_follow_the_clock(tmp_path):
+    checkpoint, _ = fit(make_model(), tmp_path, seconds=iter(range(1000)).__next__)
+    again = TrainingCheckpoint(tmp_path, STEPS).restore(make_model())
+    assert again.seconds == checkpoint.progress.seconds + 1 > STEPS * EPOCHS
+    assert (again.epoch, again.step) == (EPOCHS, 0)
+
+
+def test_best_weights_are_those_of_the_lowest_validation_loss(tmp_path):
+    model = make_model()
+    checkpoint = TrainingCheckpoint(tmp_path, STEPS)
+    checkpoint.set_model(model)
+    model.optimizer.build(model.trainable_variables)
+    seen = []
+    for epoch, loss in enumerate([3.0, 1.0, 2.0, float("nan")]):
+        model.set_weights([weight + 1 for weight in model.get_weights()])
+        seen.append(model.get_weights())
+        checkpoint.on_epoch_begin(epoch)
+        checkpoint.on_train_batch_end(STEPS - 1)
+        checkpoint.on_epoch_end(epoch, {"val_loss": loss})
+    assert (checkpoint.progress.best_epoch, checkpoint.progress.best_loss) == (2, 1.0)
+    fresh = make_network()
+    fresh.load_weights(tmp_path / "best.weights.h5")
+    assert equal(fresh.get_weights(), seen[1])
+
+
+def test_a_diverged_state_is_never_saved(tmp_path):
+    class Diverge(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.model.optimizer.iterations == 7:
+                self.model.set_weights([w * np.nan for w in self.model.get_weights()])
+
+    with pytest.raises(ValueError, match="training has diverged.*Received: loss=nan in step"):
+        fit(make_model(), tmp_path, Diverge())
+
+    model = make_model()
+    progress = TrainingCheckpoint(tmp_path, STEPS).restore(model)
+    assert (progress.epoch, progress.step) == (1, 2)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+def test_other_data_are_refused(tmp_path):
+    fit(make_model(), tmp_path, fingerprint="one")
+    with pytest.raises(ValueError, match="the corpus has changed. Received: fingerprint=two"):
+        fit(make_model(), tmp_path, fingerprint="two")
+
+
+def test_another_model_is_refused(tmp_path):
+    model = make_model()
+    model.optimizer.build(model.trainable_variables)
+    save_state(model, tmp_path / "state.npz", Progress(epoch=1))
+    with pytest.raises(ValueError, match="a training state must fit the model.*state.npz"):
+        load_state(make_model(units=5), tmp_path / "state.npz")
+
+
+def test_bfloat16_weights_come_back_exactly(tmp_path):
+    def make():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, dtype="bfloat16")])
+        model.compile("adam", "mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    model, other = make(), make()
+    save_state(model, tmp_path / "state.npz", Progress(step=3))
+    progress, restore_metrics = load_state(other, tmp_path / "state.npz")
+    restore_metrics()
+    assert progress.step == 3
+    assert equal(state(other), state(model))
+
+
+@pytest.mark.parametrize("name", ["steps_per_epoch", "save_every_steps", "keep_snapshots"])
+def test_counts_must_be_positive(tmp_path, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1. Received: {name}=0"):
+        TrainingCheckpoint(tmp_path, **{"steps_per_epoch": 3, name: 0})
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.txt"
+    write_atomically(path, lambda temporary: temporary.write_text("old"))
+
+    def fail(temporary):
+        temporary.write_text("half")
+        raise Killed
+
+    with pytest.raises(Killed):
+        write_atomically(path, fail)
+    with monkeypatch.context() as context:
+        context.setattr("os.replace", fail)
+        with pytest.raises(TypeError):  # of `fail`: nothing but the renaming touches the old file
+            write_atomically(path, lambda temporary: temporary.write_text("new"))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def save_with_weights(path, value):
+    model = make_model()
+    model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
+    model.save_weights(path)
+    return path
+
+
+def test_average_is_the_mean(tmp_path):
+    paths = [save_with_weights(tmp_path / f"{v}.weights.h5", v) for v in (1.0, 2.0, 6.0)]
+    output = average_weights(paths, tmp_path / "average.weights.h5")
+    model = make_model()
+    model.load_weights(output)
+    for weight in model.get_weights():
+        np.testing.assert_array_equal(weight, np.full_like(weight, 3.0))
+
+
+def test_average_of_large_half_precision_weights_is_finite(tmp_path):
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["weight"] = np.array([65504.0], "float16")
+    average_weights([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "c.h5")
+    with h5py.File(tmp_path / "c.h5") as file:
+        assert file["weight"][0] == 65504.0
+
+
+def test_average_needs_files_of_one_architecture(tmp_path):
+    with pytest.raises(ValueError, match="`paths` must name at least one file"):
+        average_weights([], tmp_path / "average.weights.h5")
+    one = save_with_weights(tmp_path / "one.weights.h5", 1.0)
+    make_model(units=5).save_weights(tmp_path / "two.weights.h5")
+    with pytest.raises(ValueError, match="`paths` must hold the same arrays.*one.weights.h5"):
+        average_weights([one, tmp_path / "two.weights.h5"], tmp_path / "average.weights.h5")
+    assert not (tmp_path / "average.weights.h5").exists()

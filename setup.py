@@ -14,7 +14,6 @@ PACKAGES = [
     "keras_transformer.text",
     "keras_transformer.training",
     "keras_transformer.export",
-    "keras_transformer.interop",
 ]
 
 LITERT = ["ai-edge-litert>=2.1", "litert-quantizer>=0.11"]
@@ -24,7 +23,6 @@ TF_MODELS = ["tf-models-official~=2.20.0"]
 
 EXTRAS = {
     "litert": LITERT,
-    "tensorboard": ["tensorboard"],
     "examples": EXAMPLES,
     "tf-models": TF_MODELS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
@@ -57,6 +55,8 @@ setup(
         'tensorflow-text>=2.20,!=2.21.0; platform_system != "Windows"',
         "sentencepiece",
         "sacrebleu",
+        # Not a dependency of TensorFlow any more since 2.21, but its summaries need it.
+        "tensorboard",
         "numpy",
     ],
     extras_require=EXTRAS,

@@ -5,6 +5,7 @@ import os
 import sys
 
 import keras_transformer
+from keras_transformer.quiet import start_tensorflow
 
 _CHUNK = 256  # sentences translated before the output is flushed
 
@@ -23,9 +24,9 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
     if problem := _usage_problem(arguments):
         parser.error(problem)
-    # TensorFlow's C++ messages start with its import, which comes later.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
+        if getattr(arguments, "backend", None) != "litert":  # which needs no TensorFlow
+            start_tensorflow()
         arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -69,8 +69,10 @@ class TransformerConfig:
 
     def __post_init__(self):
         if self.key_dim is None:
-            if _is_size(self.model_dim) and _is_size(self.num_heads) and (
-                self.model_dim % self.num_heads
+            if (
+                _is_size(self.model_dim)
+                and _is_size(self.num_heads)
+                and (self.model_dim % self.num_heads)
             ):
                 raise ValueError(
                     "`model_dim` must be divisible by `num_heads` when `key_dim` is not given. "
@@ -134,9 +136,7 @@ class TransformerConfig:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ValueError(
-                    f"a model field must be one of {known}. Received: {name!r}.{hint}"
-                )
+                raise ValueError(f"a model field must be one of {known}. Received: {name!r}.{hint}")
         return cls(**values)
 
     def to_dict(self):

@@ -107,9 +107,7 @@ class Transformer(keras.Model):
         states = layers.target_positions(layers.embedding(token_ids), first_position=position)
         blocks = []
         for block, block_cache in zip(layers.decoder, cache.blocks, strict=True):
-            states, block_cache = block.step(
-                states, block_cache, position, mask, cache.memory_mask
-            )
+            states, block_cache = block.step(states, block_cache, position, mask, cache.memory_mask)
             blocks.append(block_cache)
         if layers.decoder_norm is not None:
             states = layers.decoder_norm(states)

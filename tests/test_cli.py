@@ -45,6 +45,18 @@ def test_train_and_its_overrides(run_dir, capsys):
     assert load_run(run_dir).experiment.training.max_epochs == 1
 
 
+def test_train_with_the_data_elsewhere(toy, fails, tmp_path, monkeypatch):
+    from keras_transformer.training import run as run_module
+
+    monkeypatch.setattr(run_module, "_fit", lambda *_: None)
+    monkeypatch.setattr(run_module, "_finish", lambda *_: None)
+    experiment = tmp_path / "elsewhere.toml"
+    experiment.write_bytes(toy.read_bytes())
+    assert "a text file must exist" in fails("train", experiment, tmp_path / "run")
+    command = ["train", str(experiment), str(tmp_path / "run"), "--data", str(toy.parent)]
+    assert cli.main(command) == 0
+
+
 def test_train_prints_the_folder_alone(toy, tmp_path, capsys, monkeypatch):
     from keras_transformer.training import run as run_module
 

@@ -113,11 +113,9 @@ def test_preset_is_checked():
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("num_head", " Did you mean 'num_heads'?"), ("xyz", "")]
+    ("name", "hint"), [("num_head", r" Did you mean 'num_heads'\?"), ("xyz", "")]
 )
 def test_unknown_fields_are_named_with_the_nearest(name, hint):
-    with pytest.raises(
-        ValueError, match=rf"a model field must be one of .* Received: '{name}'\."
-    ) as e:
+    message = rf"a model field must be one of \['vocab_size', .* Received: '{name}'\.{hint}$"
+    with pytest.raises(ValueError, match=message):
         TransformerConfig.from_dict({"vocab_size": 97, name: 3})
-    assert str(e.value).endswith(f"Received: {name!r}.{hint}")

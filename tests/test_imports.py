@@ -14,15 +14,15 @@ _BELOW_TOP = _BELOW_DECODING | {"decoding", "text"}
 ALLOWED = {
     "__init__": {"registration"},
     "registration": set(),
+    "quiet": set(),
     "config": set(),
     "text": {"config"},
-    "layers": {"config"},
+    "layers": {"config", "registration"},
     "model": {"config", "layers"},
     "decoding": _BELOW_DECODING | {"text"},
     "training": _BELOW_TOP,
-    "export": _BELOW_TOP,
-    "interop": _BELOW_TOP,
-    "cli": _BELOW_TOP | {"training", "export", "interop", "__init__"},
+    "export": _BELOW_TOP | {"quiet"},
+    "cli": _BELOW_TOP | {"training", "export", "quiet", "__init__"},
 }
 
 

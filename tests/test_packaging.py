@@ -14,7 +14,7 @@ import pytest
 import keras_transformer
 
 PACKAGE = "keras_transformer"
-SUBPACKAGES = ["layers", "decoding", "text", "training", "export", "interop"]
+SUBPACKAGES = ["layers", "decoding", "text", "training", "export"]
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
 # Everything that could get into a wheel by mistake.
 SOURCES = ["keras_transformer", "tests", "examples", "export", "benchmarks"]

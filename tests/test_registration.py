@@ -1,5 +1,6 @@
 """A saved model loads in a new process that knows nothing but the package, bit for bit."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -29,7 +30,7 @@ batch = dict(numpy.load(folder / "batch.npz"))
 for file in sorted(folder.glob("*.keras")):
     model = keras.models.load_model(file)
     assert type(model) is keras_transformer.Transformer, type(model)
-    arrays = {f"{i:03}": variable.numpy() for i, variable in enumerate(model.variables)}
+    arrays = {f"{i:03}": weight.numpy() for i, weight in enumerate(model.weights)}
     logits = model(batch).numpy()
     numpy.savez(file.with_suffix(".loaded.npz"), logits=logits, **arrays)
     paths = [variable.path for variable in model.variables]
@@ -43,13 +44,12 @@ def compiled(model, **arguments):
     return model
 
 
-def under(policy, make):
+@contextlib.contextmanager
+def global_policy(policy):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
-    try:
-        return make()
-    finally:
-        keras.config.set_dtype_policy(before)
+    yield
+    keras.config.set_dtype_policy(before)
 
 
 def trained():
@@ -71,7 +71,7 @@ MODELS = {
     "trained": trained,
     "jit": jitted,
     "bfloat16": lambda: toy_transformer(dtype="mixed_bfloat16", **SMALL),
-    "float16-global": lambda: under("mixed_float16", lambda: toy_transformer(**SMALL)),
+    "mixed_float16": lambda: toy_transformer(**SMALL),  # made under that global policy
 }
 
 
@@ -81,10 +81,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     np.savez(folder / "batch.npz", **BATCH)
     for name, make in MODELS.items():
-        model = make()
-        model.save(folder / f"{name}.keras")
-        arrays = {f"{i:03}": variable.numpy() for i, variable in enumerate(model.variables)}
-        np.savez(folder / f"{name}.saved.npz", logits=model(BATCH).numpy(), **arrays)
+        with global_policy(name if name.startswith("mixed") else "float32"):
+            model = make()
+            model.save(folder / f"{name}.keras")
+            arrays = {f"{i:03}": weight.numpy() for i, weight in enumerate(model.weights)}
+            np.savez(folder / f"{name}.saved.npz", logits=model(BATCH).numpy(), **arrays)
         paths = [variable.path for variable in model.variables]
         (folder / f"{name}.saved.json").write_text(json.dumps(paths))
     run = python(LOAD, str(folder))
@@ -123,7 +124,6 @@ for name in ("Transformer", "DecoderBlock", "SmoothedCrossEntropy", "PaperSchedu
 """
 ORDERS = {
     "keras first": f"import keras, keras_transformer\n{FIND}",
-    "package first": f"import keras_transformer\n{FIND}",
     "a look whether Keras is there": (
         f"import keras_transformer, importlib.util; importlib.util.find_spec('keras')\n{FIND}"
     ),
@@ -139,14 +139,16 @@ def test_any_order_of_imports_registers_the_classes(code):
 
 
 def test_the_import_hook_leaves_nothing_behind():
-    code = (
-        "import sys; before = list(sys.meta_path); import keras_transformer, keras; "
-        "assert all(finder in sys.meta_path for finder in before); "
-        "assert not any('keras_transformer' in repr(f) for f in sys.meta_path); "
-        "assert 'keras_transformer' not in repr(keras.__spec__.loader); "
-        "assert keras.__loader__ is keras.__spec__.loader"
-    )
-    run = python(code)
+    code = """if True:
+        import sys
+        before = list(sys.meta_path)
+        import keras_transformer, keras
+        assert all(finder in sys.meta_path for finder in before)
+        assert not any("keras_transformer" in repr(finder) for finder in sys.meta_path)
+        assert "keras_transformer" not in repr(keras.__spec__.loader)
+        assert keras.__loader__ is keras.__spec__.loader
+    """
+    run = python(f"{code}\n{FIND}")
     assert run.returncode == 0, run.stderr[-3000:]
 
 
@@ -172,9 +174,9 @@ def test_the_embedding_is_saved_once_and_stays_tied(tmp_path):
     assert not np.any(loaded(BATCH)) and not np.any(embedding(BATCH["target_ids"]))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_training_goes_on_as_if_it_had_not_been_saved(tmp_path, dropout):
-    model = compiled(toy_transformer(**{**SMALL, "dropout": dropout}), run_eagerly=True)
+def test_training_goes_on_as_if_it_had_not_been_saved(tmp_path):
+    """Without dropout: its seeds are no part of a `.keras` file, here as in Keras."""
+    model = compiled(toy_transformer(**{**SMALL, "dropout": 0.0}), run_eagerly=True)
     model.train_on_batch(BATCH, LABELS)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")

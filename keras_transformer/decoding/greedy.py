@@ -82,8 +82,6 @@ class Greedy:
             position = position + 1
             ended = ops.logical_or(ops.equal(token_ids, special_ids.eos_id), limits <= position)
             finished = ops.logical_or(finished, ended)
-            return GreedyState(
-                position, ops.expand_dims(token_ids, 1), output_ids, finished, cache
-            )
+            return GreedyState(position, ops.expand_dims(token_ids, 1), output_ids, finished, cache)
 
         return GreedyState(*ops.while_loop(unfinished, advance, start)).output_ids

@@ -24,9 +24,7 @@ class Translator:
             what was cut off would be missing from the answer.
     """
 
-    def __init__(
-        self, model, tokenizer, strategy=None, *, batch_size=64, max_source_length=1024
-    ):
+    def __init__(self, model, tokenizer, strategy=None, *, batch_size=64, max_source_length=1024):
         if tokenizer.vocab_size != model.config.vocab_size:
             raise ValueError(
                 "the tokenizer and the model must have one vocabulary size. Received: "
@@ -69,7 +67,7 @@ class Translator:
         """
         source_ids = np.asarray(source_ids, "int32")
         config = self.model.config
-        if source_ids.size and not (0 <= source_ids.min() and source_ids.max() < config.vocab_size):
+        if source_ids.size and not (source_ids.min() >= 0 and source_ids.max() < config.vocab_size):
             raise ValueError(
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"

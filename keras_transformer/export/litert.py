@@ -37,7 +37,7 @@ class Mode:
 MODES = {
     "float32": Mode(weight_bits=None, promised_agreement=1.0),
     # Weights in 8 bits with a scale a row, activations float: products quantize them on the fly.
-    "int8": Mode(weight_bits=8, promised_agreement=0.9),
+    "int8": Mode(weight_bits=8, promised_agreement=0.8),
 }
 
 
@@ -97,7 +97,7 @@ def export_litert(
 
 
 def _in_float32(model):
-    if model.compute_dtype == "float32":
+    if model.get_layer("embedding").compute_dtype == "float32":
         return model
     copy = Transformer(model.config, dtype="float32")
     for weight, value in zip(copy.weights, model.weights, strict=True):

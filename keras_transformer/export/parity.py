@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-import numpy as np
+_END = -1  # no id
 
 
 class ParityError(RuntimeError):
@@ -16,7 +16,7 @@ class ParityReport:
 
     Attributes:
         artefact: `"savedmodel"` or `"litert"`.
-        mode: Number format, `"float32"` or another of `litert.MODES`.
+        mode: Number format: one of `litert.MODES`, or a SavedModel's compute dtype.
         samples: Sentences compared.
         identical: Sentences with the same text as Python's.
         token_agreement: Share of Python's tokens, EOS included, that the artefact has at the same
@@ -25,7 +25,8 @@ class ParityReport:
         size_bytes: Of the whole artefact, tokenizer included.
         seconds_a_sample: Mean latency of the artefact, one sentence at a time, after one warm-up.
         ops: Names of the ops inside, sorted.
-        first_difference: `[source, Python's answer, the artefact's]`, or `None`.
+        first_difference: `[source, Python's answer, the artefact's]`, or `None`. Texts, or ids
+            where all texts are equal.
     """
 
     artefact: str
@@ -93,18 +94,17 @@ def compare(samples, expected, received):
     """
     pairs = list(zip(samples, expected, received, strict=True))
     differences = [(source, a[0], b[0]) for source, a, b in pairs if a[0] != b[0]]
+    # The same text may be made of other pieces.
+    others = [(source, str(a[1]), str(b[1])) for source, a, b in pairs if a[1] != b[1]]
     agreeing = total = 0
     for _, (_, expected_ids), (_, received_ids) in pairs:
         # The end of a row counts as a token: a row that stops early or late disagrees there.
-        longest = max(len(expected_ids), len(received_ids)) + 1
-        rows = np.full((2, longest), -1)
-        rows[0, : len(expected_ids)] = expected_ids
-        rows[1, : len(received_ids)] = received_ids
-        agreeing += int((rows[0] == rows[1])[: len(expected_ids) + 1].sum())
+        rows = zip([*expected_ids, _END], [*received_ids, _END], strict=False)
+        agreeing += sum(a == b for a, b in rows)
         total += len(expected_ids) + 1
     return {
         "samples": len(pairs),
         "identical": len(pairs) - len(differences),
         "token_agreement": agreeing / total,
-        "first_difference": differences[0] if differences else None,
+        "first_difference": next(iter(differences + others), None),
     }

@@ -50,9 +50,7 @@ class Runner:
         self.metadata = _read_metadata(folder)
         for name in (MODEL_FILE, TOKENIZER_FILE):
             _check_file(folder / name, self.metadata["sha256"].get(name))
-        self._pieces = sentencepiece.SentencePieceProcessor(
-            model_file=str(folder / TOKENIZER_FILE)
-        )
+        self._pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / TOKENIZER_FILE))
         _check_ids(self.metadata, self._pieces, folder)
         self._interpreter = Interpreter(
             model_path=str(folder / MODEL_FILE), num_threads=num_threads
@@ -67,7 +65,7 @@ class Runner:
             texts: Sequence of `str`.
 
         Raises:
-            TypeError: if `texts` is one string.
+            TypeError: if `texts` is one string, or holds anything but strings.
             ValueError: if a text has more tokens than `max_source_length`.
         """
         if isinstance(texts, (str, bytes)):
@@ -76,6 +74,8 @@ class Runner:
 
     def encode(self, text):
         """The ids of one text, EOS at the end, as `translate_ids` takes them."""
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
         text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
         return [*self._pieces.encode(text), self.metadata["eos_id"]]
 
@@ -120,14 +120,14 @@ class Runner:
 def _read_metadata(folder):
     path = folder / METADATA_FILE
     if not path.is_file():
-        raise FileNotFoundError(
-            f"an exported folder must hold {METADATA_FILE}. Received: {folder}"
-        )
+        raise FileNotFoundError(f"an exported folder must hold {METADATA_FILE}. Received: {folder}")
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
         version = metadata["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must be the metadata of an export. Received: {error!r}") from error
+        raise ValueError(
+            f"{path} must be the metadata of an export. Received: {error!r}"
+        ) from error
     if version != FORMAT:
         raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
     for name, kind in _FIELDS.items():
@@ -169,7 +169,7 @@ def main(arguments=None):
         return 0 if arguments else 2
     try:
         runner = Runner(arguments[0])
-        for text in arguments[1:] or (line.rstrip("\n") for line in sys.stdin):
+        for text in arguments[1:] or _standard_input():
             print(runner.translate([text])[0], flush=True)
     except BrokenPipeError:
         # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
@@ -178,6 +178,12 @@ def main(arguments=None):
         print(f"runner: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _standard_input():
+    """Lines as UTF-8 whatever the locale; bytes that are not become U+FFFD, as everywhere."""
+    for line in sys.stdin.buffer:
+        yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
 if __name__ == "__main__":

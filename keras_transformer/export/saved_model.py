@@ -47,7 +47,7 @@ def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwr
         expected = translator.translate(samples)
         report = ParityReport(
             artefact="savedmodel",
-            mode="float32",
+            mode=model.get_layer("embedding").compute_dtype,
             **compare(
                 samples,
                 [(text, tokenizer.encode(text)) for text in expected],

@@ -32,9 +32,7 @@ class MultiHeadAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         for name, value in (("num_heads", num_heads), ("key_dim", key_dim)):
             if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
-                )
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim or key_dim

@@ -34,9 +34,7 @@ class TokenEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         for name, value in (("vocab_size", vocab_size), ("dim", dim)):
             if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value!r}"
-                )
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
         self.vocab_size = vocab_size
         self.dim = dim
         self.embeddings_initializer = keras.initializers.get(

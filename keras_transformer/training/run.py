@@ -42,7 +42,14 @@ from keras_transformer.training.run_folder import (
 from keras_transformer.training.schedule import PaperSchedule
 
 _SAMPLES = 64
-_ENDLESS = 1_000_000  # epochs, where only the time is limited
+
+
+class _AsTimeAllows(int):
+    """A number of epochs that Keras' progress does not show, since only the time is limited."""
+
+    def __format__(self, spec):
+        return "(as time allows)"
+
 
 
 def train(experiment, run_dir, *, resume=True):
@@ -228,7 +235,7 @@ def _fit(model, experiment, data, run_dir):
     progress = checkpoint.restore(model)
     clock.before = progress.seconds
     budget = TimeBudget(clock, options.max_minutes)
-    last_epoch = options.max_epochs or _ENDLESS
+    last_epoch = options.max_epochs or _AsTimeAllows(sys.maxsize)
     if progress.epoch or progress.step:
         _say(f"going on after {progress.epoch} epochs and {progress.step} steps")
 

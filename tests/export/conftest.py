@@ -1,0 +1,180 @@
+"""A toy model that has learnt something, and its exports, made once for all tests of the exports.
+
+It spells words in capitals, each letter moved on by one: "ab c" -> "BC D". So answers differ as
+sources do, and lie far enough from each other for 8-bit weights.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+LETTERS = "abcdefgh"
+SAMPLES = 24
+LONGEST = 13  # tokens of a sentence that the model is trained on, EOS included
+
+
+def _sentence(rng, letters):
+    text = "".join(rng.choice(LETTERS) for _ in range(letters))
+    return "".join(letter + " " * (rng.random() < 0.3) for letter in text).strip()
+
+
+def _answer(text):
+    return text.translate(str.maketrans(LETTERS, LETTERS[1:] + LETTERS[0])).upper()
+
+
+def _arrays(tokenizer, texts):
+    def pad(rows):
+        return np.array([[*row, *[tokenizer.pad_id] * (LONGEST - len(row))] for row in rows])
+
+    sources = [tokenizer.encode(text) for text in texts]
+    targets = [tokenizer.encode(_answer(text)) for text in texts]
+    kept = [
+        index
+        for index, (a, b) in enumerate(zip(sources, targets, strict=True))
+        if max(len(a), len(b)) < LONGEST
+    ]
+    eos, bos = [tokenizer.eos_id], [tokenizer.bos_id]
+    inputs = {
+        "source_ids": pad([sources[index] + eos for index in kept]),
+        "target_ids": pad([bos + targets[index] for index in kept]),
+    }
+    return inputs, pad([targets[index] + eos for index in kept])
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """31 ids: the special ones, the word mark, ten digits, and letters of both sizes."""
+    from keras_transformer.text import SentencePieceTokenizer
+
+    text = LETTERS + LETTERS.upper() + "0123456789"
+    return SentencePieceTokenizer.train([text] * 5, 31, model_type="char")
+
+
+@pytest.fixture(scope="session")
+def trained(tokenizer):
+    """The model after a few seconds of training."""
+    import keras
+
+    from keras_transformer import SmoothedCrossEntropy, Transformer, TransformerConfig
+
+    keras.utils.set_random_seed(11)
+    config = TransformerConfig(
+        **dict(vocab_size=tokenizer.vocab_size, model_dim=29, num_heads=2, key_dim=13),
+        **dict(value_dim=17, intermediate_dim=37, encoder_layers=1, decoder_layers=1, dropout=0.0),
+        **dict(pad_id=tokenizer.pad_id, unk_id=tokenizer.unk_id),
+        **dict(bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id),
+    )
+    model = Transformer(config)
+    rng = random.Random(5)
+    inputs, labels = _arrays(
+        tokenizer, [_sentence(rng, rng.randint(1, LONGEST - 2)) for _ in range(3000)]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(5e-3),
+        loss=SmoothedCrossEntropy(0.0, pad_id=tokenizer.pad_id),
+    )
+    model.fit(inputs, labels, batch_size=64, epochs=5, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="session")
+def texts():
+    """The sentences that exports are compared on."""
+    rng = random.Random(7)
+    return [_sentence(rng, 1 + index % (LONGEST - 2)) for index in range(SAMPLES)]
+
+
+@pytest.fixture(scope="session")
+def other_texts():
+    """Sentences of other lengths, most longer than the model has ever seen."""
+    rng = random.Random(8)
+    return [_sentence(rng, letters) for letters in (12, 13, 17, 21, 29, 37, 53)]
+
+
+ODD_TEXTS = ["", "   ", "\n", "\u3000", "</s> <pad>", "<s> ab", "ａｂ", "zz \U0001f600 b", " a  b "]
+
+
+@pytest.fixture(scope="session")
+def odd_texts():
+    """Nothing, white space of all kinds, control symbols typed by a user, unknown letters."""
+    return ODD_TEXTS
+
+
+@pytest.fixture(scope="session")
+def live(trained, tokenizer):
+    """Python's own answers."""
+    from keras_transformer import Translator
+
+    return Translator(trained, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def saved_model(trained, tokenizer, texts, tmp_path_factory):
+    """A SavedModel that was moved after it was made: `path` and `report`."""
+    from keras_transformer.export import export_saved_model
+
+    root = tmp_path_factory.mktemp("serving")
+    report = export_saved_model(trained, tokenizer, root / "made" / "here", samples=texts)
+    (root / "made").rename(root / "moved")
+    return SimpleNamespace(path=root / "moved" / "here", report=report)
+
+
+@pytest.fixture(scope="session")
+def device(trained, tokenizer, texts, tmp_path_factory):
+    """A float32 LiteRT folder: `path` and `report`."""
+    return _device(trained, tokenizer, texts, tmp_path_factory, "float32")
+
+
+@pytest.fixture(scope="session")
+def int8_device(trained, tokenizer, texts, tmp_path_factory):
+    """The same in 8 bits."""
+    return _device(trained, tokenizer, texts, tmp_path_factory, "int8")
+
+
+def _device(model, tokenizer, texts, tmp_path_factory, mode):
+    from keras_transformer.export import export_litert
+
+    path = tmp_path_factory.mktemp("device") / mode
+    report = export_litert(model, tokenizer, path, samples=texts, mode=mode)
+    return SimpleNamespace(path=path, report=report)
+
+
+@pytest.fixture(scope="session")
+def run_python(repo_root, tmp_path_factory):
+    """Runs Python in another process and another folder."""
+
+    def run(*arguments, package=False, **kwargs):
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        if package:
+            environment["PYTHONPATH"] = str(repo_root)
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env=environment,
+            cwd=tmp_path_factory.mktemp("elsewhere"),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=600,
+            check=False,
+            **kwargs,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_json(run_python):
+    """`run_python` for a script whose standard output is JSON lines and nothing else."""
+
+    def run(script, *arguments, **kwargs):
+        done = run_python("-c", script, *arguments, **kwargs)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run

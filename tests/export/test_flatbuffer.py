@@ -1,0 +1,215 @@
+"""Rewrites of LiteRT files, on a file of a few ops that is written by hand."""
+
+import flatbuffers
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from keras_transformer.export import flatbuffer
+
+BUILTIN, TYPE = schema.BuiltinOperator, schema.TensorType
+TABLE = np.random.default_rng(3).normal(size=(7, 5)).astype("float32")
+IDS = [6, 0, 3]
+
+
+def tensor(name, shape, kind=TYPE.FLOAT32, buffer=0, scale=None, zero_point=0):
+    made = schema.TensorT()
+    made.name, made.shape, made.type, made.buffer = name.encode(), list(shape), kind, buffer
+    if scale is not None:
+        made.quantization = schema.QuantizationParametersT()
+        made.quantization.scale = np.full(shape[0], scale, "float32")
+        made.quantization.zeroPoint = np.full(shape[0], zero_point, "int64")
+        made.quantization.quantizedDimension = 0
+    return made
+
+
+def operator(code, inputs, outputs, axis=None):
+    made = schema.OperatorT()
+    made.opcodeIndex, made.inputs, made.outputs = code, inputs, outputs
+    if axis is not None:
+        made.builtinOptions = schema.GatherOptionsT()
+        made.builtinOptions.axis = axis
+        made.builtinOptionsType = schema.BuiltinOptions.GatherOptions
+    return made
+
+
+def operator_code(builtin, version=1, custom=None):
+    made = schema.OperatorCodeT()
+    made.builtinCode, made.deprecatedBuiltinCode = builtin, min(builtin, 127)
+    made.version, made.customCode = version, custom
+    return made
+
+
+def buffer(data=None):
+    made = schema.BufferT()
+    if data is not None:
+        made.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+    return made
+
+
+def model_of(tensors, operators, codes, buffers, inputs, outputs):
+    graph = schema.SubGraphT()
+    graph.name, graph.tensors, graph.operators = b"main", tensors, operators
+    graph.inputs, graph.outputs = inputs, outputs
+    signature = schema.SignatureDefT()
+    signature.signatureKey, signature.subgraphIndex = b"run", 0
+    signature.inputs, signature.outputs = [], []
+    for maps, indices in ((signature.inputs, inputs), (signature.outputs, outputs)):
+        for index in indices:
+            maps.append(schema.TensorMapT())
+            maps[-1].name, maps[-1].tensorIndex = tensors[index].name, index
+    model = schema.ModelT()
+    model.version, model.subgraphs, model.signatureDefs = 3, [graph], [signature]
+    model.operatorCodes, model.buffers = codes, buffers
+    return model
+
+
+def gather_model(axis=0, ids=IDS):
+    shape = (len(ids), 5) if axis == 0 else (7, len(ids))
+    return model_of(
+        tensors=[
+            tensor("ids", (len(ids),), TYPE.INT32),
+            tensor("table", TABLE.shape, buffer=1),
+            tensor("rows", shape),
+        ],
+        operators=[operator(0, [1, 0], [2], axis)],
+        codes=[operator_code(BUILTIN.GATHER)],
+        buffers=[buffer(), buffer(TABLE)],
+        inputs=[0],
+        outputs=[2],
+    )
+
+
+def answer(model, **inputs):
+    content = model if isinstance(model, bytes) else flatbuffer.write(model)
+    run = Interpreter(model_content=content).get_signature_runner("run")
+    (output,) = run(**{name: np.array(value, "int32") for name, value in inputs.items()}).values()
+    return output
+
+
+def test_read_is_the_inverse_of_write():
+    content = flatbuffer.write(gather_model())
+    again = flatbuffer.read(content)
+    assert flatbuffer.write(again) == content
+    np.testing.assert_array_equal(again.buffers[1].data.view("float32"), TABLE.ravel())
+    np.testing.assert_array_equal(answer(content, ids=IDS), TABLE[IDS])
+
+
+def test_reads_weights_that_stand_after_the_flatbuffer():
+    model = gather_model()
+    model.buffers[1] = schema.BufferT()
+    model.buffers[1].offset, model.buffers[1].size = 2**20, TABLE.nbytes  # as long as the real one
+    offset = len(flatbuffer.write(model)) + -len(flatbuffer.write(model)) % 16
+    model.buffers[1].offset = offset
+    content = flatbuffer.write(model).ljust(offset, b"\0") + TABLE.tobytes()
+    np.testing.assert_array_equal(answer(content, ids=IDS), TABLE[IDS])
+    again = flatbuffer.read(content)
+    assert again.buffers[1].offset == again.buffers[1].size == 0
+    np.testing.assert_array_equal(answer(again, ids=IDS), TABLE[IDS])
+
+
+def test_op_names():
+    model = gather_model()
+    model.operatorCodes += [
+        operator_code(BUILTIN.ADD, version=2),
+        operator_code(BUILTIN.BROADCAST_TO),  # a code beyond 127
+        operator_code(BUILTIN.ADD, version=1),
+        operator_code(BUILTIN.CUSTOM, custom=b"FlexSin"),
+        operator_code(BUILTIN.MUL),  # not in use
+    ]
+    graph = model.subgraphs[0]
+    graph.operators += [operator(code, [2, 2], [2]) for code in (1, 2, 3, 4)]
+    names = ("ADD", "BROADCAST_TO", "CUSTOM:FlexSin", "GATHER")
+    assert flatbuffer.op_names(model) == names
+    assert flatbuffer.op_names(flatbuffer.read(flatbuffer.write(model))) == names
+
+
+def test_lookups_of_rows():
+    model = gather_model()
+    assert flatbuffer.lookups_for_gathers(model) == 1
+    assert flatbuffer.op_names(model) == ("EMBEDDING_LOOKUP",)
+    np.testing.assert_array_equal(answer(model, ids=IDS), TABLE[IDS])
+    assert flatbuffer.lookups_for_gathers(model) == 0
+
+
+def test_other_gathers_stay():
+    columns = gather_model(axis=1, ids=[4, 0, 3])
+    assert flatbuffer.lookups_for_gathers(columns) == 0
+    np.testing.assert_array_equal(answer(columns, ids=[4, 0, 3]), TABLE[:, [4, 0, 3]])
+    for change in ("integers", "computed", "a block of ids"):
+        model = gather_model()
+        ids, table, rows = model.subgraphs[0].tensors
+        if change == "integers":
+            table.type = rows.type = TYPE.INT32
+        elif change == "computed":
+            table.buffer = 0
+        else:
+            ids.shape = [1, 3]
+        assert flatbuffer.lookups_for_gathers(model) == 0, change
+        assert flatbuffer.op_names(model) == ("GATHER",)
+
+
+def scaled_model(scales, zero_points, rows=257):
+    """As many int8 lookups as `scales`, whose float results are summed up."""
+    weights = np.random.default_rng(5).integers(-100, 100, (rows, 4)).astype("int8")
+    tensors, operators = [tensor("ids", (1,), TYPE.INT32)], []
+    for index, (scale, zero_point) in enumerate(zip(scales, zero_points, strict=True)):
+        tensors.append(tensor(f"w{index}", weights.shape, TYPE.INT8, 1, scale, zero_point))
+        tensors.append(tensor(f"r{index}", (1, 4)))
+        operators.append(operator(0, [0, len(tensors) - 2], [len(tensors) - 1]))
+    tensors.append(tensor("sum", (1, 4)))
+    operators.append(operator(1, list(range(2, len(tensors), 2)), [len(tensors) - 1]))
+    codes = [operator_code(BUILTIN.EMBEDDING_LOOKUP), operator_code(BUILTIN.ADD_N)]
+    return model_of(tensors, operators, codes, [buffer(), buffer(weights)], [0], [len(tensors) - 1])
+
+
+def scales_in(content):
+    return [
+        (float(entry.quantization.scale[0]), int(entry.quantization.zeroPoint[0]))
+        for entry in flatbuffer.read(content).subgraphs[0].tensors
+        if entry.quantization is not None
+    ]
+
+
+def test_write_small_stores_equal_scales_once():
+    model = scaled_model([0.5, 0.5, 0.5, 0.25], [0, 0, 0, 0])
+    plain = flatbuffer.write(model)
+    expected = answer(plain, ids=[200])
+    small = flatbuffer.write_small(flatbuffer.read(plain))
+    # Two of four vectors of 257 scales, and three of four of 257 zero points, are gone.
+    assert len(plain) - len(small) >= 257 * (2 * 4 + 3 * 8)
+    np.testing.assert_array_equal(answer(small, ids=[200]), expected)
+    assert scales_in(small) == [(0.5, 0), (0.5, 0), (0.5, 0), (0.25, 0)]
+
+
+def test_write_small_keeps_unequal_zero_points():
+    small = flatbuffer.write_small(scaled_model([0.5, 0.5, 0.5], [0, 3, 0]))
+    assert scales_in(small) == [(0.5, 0), (0.5, 3), (0.5, 0)]
+
+
+def test_write_small_keeps_the_names_of_signatures_only():
+    model = scaled_model([0.5], [0])
+    entry = schema.MetadataT()
+    entry.name, entry.buffer = b"CONVERSION_METADATA", 0
+    version = schema.MetadataT()
+    version.name, version.buffer = b"min_runtime_version", 0
+    model.metadata = [entry, version]
+    small = flatbuffer.read(flatbuffer.write_small(model))
+    names = [entry.name for entry in small.subgraphs[0].tensors]
+    assert [name for name in names if name] == [b"ids", b"sum"]
+    assert [entry.name for entry in small.metadata] == [b"min_runtime_version"]
+
+
+def test_write_small_leaves_the_library_as_it_was(monkeypatch):
+    pack = schema.QuantizationParametersT.Pack
+    flatbuffer.write_small(scaled_model([0.5], [0]))
+    assert schema.QuantizationParametersT.Pack is pack
+
+    def fail(*_):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(flatbuffers, "Builder", fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        flatbuffer.write_small(scaled_model([0.5], [0]))
+    assert schema.QuantizationParametersT.Pack is pack

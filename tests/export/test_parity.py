@@ -1,0 +1,104 @@
+"""Parity by hand: what counts as a token, what breaks a promise."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_transformer.export import ParityError
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+
+KEPT = ParityReport(
+    artefact="litert",
+    mode="int8",
+    samples=10,
+    identical=9,
+    token_agreement=0.9,
+    promised_agreement=0.9,
+    size_bytes=1,
+    seconds_a_sample=0.5,
+    ops=("ADD",),
+    first_difference=("ein Haus", "a house", "a mouse"),
+)
+
+
+@pytest.mark.parametrize(
+    "expected, received, agreement",
+    [
+        ([5, 6, 7], [5, 6, 7], 4 / 4),
+        ([5, 6, 7], [5, 9, 7], 3 / 4),  # only the position that differs
+        ([5, 6, 7], [5, 6], 2 / 4),  # the last token, and the end
+        ([5, 6], [5, 6, 7], 2 / 3),  # the end
+        ([5, 6, 7], [6, 7], 0 / 4),
+        ([], [], 1 / 1),
+        ([], [5], 0 / 1),
+        ([5], [], 0 / 2),
+    ],
+)
+def test_agreement(expected, received, agreement):
+    found = compare(["s"], [("a", expected)], [("b", received)])
+    assert found["token_agreement"] == agreement
+
+
+def test_counts_over_all_samples():
+    found = compare(
+        ["s1", "s2", "s3"],
+        [("a", [5, 6]), ("b", [7, 8, 9, 10]), ("c", [])],
+        [("a", [5, 6]), ("x", [7, 8, 0, 10]), ("y", [4])],
+    )
+    assert found == {
+        "samples": 3,
+        "identical": 1,
+        "token_agreement": (3 + 4 + 0) / (3 + 5 + 1),
+        "first_difference": ("s2", "b", "x"),
+    }
+
+
+def test_equal_texts_of_other_pieces():
+    found = compare(["s", "t"], [("ab", [5]), ("ab", [5])], [("ab", [5]), ("ab", [6, 7])])
+    assert (found["identical"], found["token_agreement"]) == (2, 2 / 4)
+    assert found["first_difference"] == ("t", "[5]", "[6, 7]")
+
+
+def test_no_difference():
+    found = compare(["s"], [("a", [5])], [("a", [5])])
+    assert (found["identical"], found["first_difference"]) == (1, None)
+
+
+def test_a_missing_answer_is_an_error():
+    with pytest.raises(ValueError):
+        compare(["s", "t"], [("a", [5]), ("b", [6])], [("a", [5])])
+
+
+def test_a_kept_promise():
+    assert KEPT.check() is KEPT
+
+
+def test_a_broken_promise():
+    broken = dataclasses.replace(KEPT, token_agreement=0.8999)
+    message = (
+        r"a int8 litert must give at least 90% of Python's tokens. Received: 89.99% over 10 "
+        r"samples, first at 'ein Haus': Python 'a house', artefact 'a mouse'. Nothing was written"
+    )
+    with pytest.raises(ParityError, match=message):
+        broken.check()
+
+
+def test_written_as_json(tmp_path):
+    report = dataclasses.replace(KEPT, first_difference=("été \ud800", "a", "b"))
+    report.write(tmp_path / "parity.json")
+    content = (tmp_path / "parity.json").read_bytes()
+    assert "été" in content.decode("utf-8")
+    written = json.loads(content)
+    assert written["first_difference"] == ["été \ud800", "a", "b"]
+    assert written["ops"] == ["ADD"] and written["token_agreement"] == 0.9
+
+
+def test_samples():
+    assert checked_samples(text for text in ("a", "b")) == ["a", "b"]
+    with pytest.raises(ValueError, match="at least one sentence .*Received: none"):
+        checked_samples([])
+    with pytest.raises(TypeError, match="must be a list of strings. Received: 'abc'"):
+        checked_samples("abc")
+    with pytest.raises(TypeError, match="must be a list of strings. Received: b'b' in it"):
+        checked_samples(["a", b"b"])

@@ -1,0 +1,297 @@
+"""The runner: no TensorFlow, no wrong answer from a damaged folder, the same from eight threads."""
+
+import concurrent.futures
+import json
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from keras_transformer.export import Runner
+from keras_transformer.export import runner as runner_module
+from keras_transformer.text import SentencePieceTokenizer
+
+MODULE = "keras_transformer.export.runner"
+
+
+@pytest.fixture(scope="module")
+def runner(device):
+    return Runner(device.path)
+
+
+@pytest.fixture
+def copy(device, tmp_path):
+    """A copy of the folder, to be damaged."""
+    return shutil.copytree(device.path, tmp_path / "copy")
+
+
+# --- What it needs -------------------------------------------------------------------------
+
+WITHOUT_TENSORFLOW = """
+import json, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text", "keras", "litert_quantizer"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+from keras_transformer.export.runner import Runner
+print(json.dumps(Runner(sys.argv[1]).translate(json.loads(sys.argv[2]))))
+ours = [name for name in sys.modules if name.startswith("keras_transformer")]
+print(json.dumps(sorted(ours)))
+print(json.dumps([name for name in ("tensorflow", "keras", "jax", "torch") if name in sys.modules]))
+"""
+
+
+def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_json, tmp_path):
+    folder = shutil.copytree(device.path, tmp_path / "moved")
+    everything = [*texts, *odd_texts]
+    answers, ours, heavy = run_json(
+        WITHOUT_TENSORFLOW, folder, json.dumps(everything), package=True
+    )
+    assert answers == live.translate(everything)
+    parts = {"keras_transformer", "keras_transformer.export", MODULE}
+    assert set(ours) - {"keras_transformer.registration"} == parts
+    assert heavy == []
+
+
+def test_threads_get_what_one_gets(runner, live, texts, other_texts):
+    everything = [*texts, *other_texts] * 4
+    expected = live.translate(everything)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda text: runner.translate([text])[0], everything)
+        assert list(answers) == expected
+
+
+def test_tensors_are_bound_by_name(device, monkeypatch):
+    runner = Runner(device.path)
+    calls = []
+
+    def translate(*args, **kwargs):
+        calls.append((args, {name: (ids.dtype, ids.tolist()) for name, ids in kwargs.items()}))
+        return {"attention": np.array([[9]]), "target_ids": np.array([[7, 8, 3, 0]])}
+
+    monkeypatch.setattr(runner, "_translate", translate)
+    assert runner.translate_ids([5, 6, 3]) == [7, 8]
+    assert calls == [((), {"source_ids": (np.int32, [[5, 6, 3]])})]
+
+
+@pytest.mark.parametrize(
+    "row", [[5, 0, 6, 3, 0, 0], [0, 5, 3, 0], [5, 6, 7], [3, 0], [0, 0], [5, 1, 2, 6, 3]]
+)
+def test_reads_a_row_as_python_does(row, device, live, monkeypatch):
+    """An untrained model may choose a pad or BOS; a row that met its limit has no EOS."""
+    runner = Runner(device.path)
+    ids = np.array([row], "int32")
+    monkeypatch.setattr(runner, "_translate", lambda source_ids: {"target_ids": ids})
+    monkeypatch.setattr(live, "_decode", lambda source_ids: SimpleNamespace(ids=ids))
+    assert runner.translate_ids([5, 3]) == live.translate_ids([[5, 3]])[0]
+    assert runner.translate(["a"]) == live.translate(["a"])
+
+
+# --- Input ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n", "\u3000"])
+def test_no_text_gives_no_text(runner, text):
+    assert runner.translate([text]) == [""]
+
+
+def test_no_texts(runner):
+    assert runner.translate([]) == []
+    assert runner.translate_ids([]) == []
+
+
+def test_encodes_as_the_tokenizer(runner, live, texts, odd_texts):
+    for text in [*texts, *odd_texts, "a\ud800b", "\ud83d\ude00"]:
+        assert runner.encode(text) == live.source_ids(text)
+
+
+@pytest.mark.parametrize("outside", [31, -1, 2**31, 2**40, -(2**40)])
+def test_ids_outside_the_vocabulary(runner, outside):
+    rule = rf"ids must lie in \[0, 31\). Received: {min(outside, 3)} to {max(outside, 5)}"
+    with pytest.raises(ValueError, match=rule):
+        runner.translate_ids([5, outside, 3])
+
+
+def test_wrong_ids(runner):
+    with pytest.raises(ValueError, match=r"must be one list of ids. Received: shape \(1, 2\)"):
+        runner.translate_ids([[5, 3]])
+    with pytest.raises(ValueError, match=r"must be one list of ids. Received: shape \(\)"):
+        runner.translate_ids(5)
+    with pytest.raises(TypeError, match="must be integers. Received: dtype float64"):
+        runner.translate_ids([5.7, 3.0])
+
+
+def test_too_long(runner):
+    assert len(runner.encode("a" * 510)) == 512
+    runner.translate(["a" * 510])
+    with pytest.raises(ValueError, match="at most `max_source_length` = 512 tokens. Received: 513"):
+        runner.translate(["a" * 511])
+    with pytest.raises(ValueError, match="at most `max_source_length` = 512 tokens. Received: 600"):
+        runner.translate_ids([5] * 600)
+
+
+def test_wrong_texts(runner):
+    for text in ("ab", b"ab"):
+        with pytest.raises(TypeError, match="`texts` must be a list of strings. Received: b?'ab'"):
+            runner.translate(text)
+    with pytest.raises(TypeError, match="`text` must be a string. Received: bytes"):
+        runner.translate(["a", b"b"])
+
+
+# --- Folders that are not whole ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "tokenizer.model", "metadata.json"])
+def test_a_missing_file(copy, name):
+    (copy / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"an exported folder must hold {name}. Received"):
+        Runner(copy)
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="must hold metadata.json. Received: .*nowhere"):
+        Runner(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "tokenizer.model"])
+@pytest.mark.parametrize("where", [0, 0.5, -1])
+def test_a_flipped_bit(copy, name, where):
+    content = bytearray((copy / name).read_bytes())
+    content[int(where * len(content)) if where > 0 else where] ^= 1
+    (copy / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} must be the file .* damaged or belongs to anoth"):
+        Runner(copy)
+
+
+def test_a_file_cut_short(copy):
+    content = (copy / "model.tflite").read_bytes()
+    (copy / "model.tflite").write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="model.tflite must be the file .* damaged"):
+        Runner(copy)
+
+
+def test_a_file_of_another_export(copy, int8_device):
+    shutil.copy(int8_device.path / "model.tflite", copy / "model.tflite")
+    with pytest.raises(ValueError, match="model.tflite must be the file .* belongs to another"):
+        Runner(copy)
+
+
+def test_damaged_metadata_never_gives_a_wrong_answer(copy, texts, live):
+    path = copy / "metadata.json"
+    content, refused = path.read_bytes(), 0
+    samples = texts[2:5]
+    expected = live.translate(samples)
+    for position in range(0, len(content), 3):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 7
+        path.write_bytes(damaged)
+        try:
+            answers = Runner(copy).translate(samples)
+        except ValueError:
+            refused += 1
+        else:
+            assert answers == expected, bytes(damaged)
+    assert refused > len(content) / 3 / 2
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": 2}, "must have format 1. Received: 2"),
+        ({"eos_id": 4}, "must agree on vocab_size, pad_id and eos_id. Received: .*'eos_id': 4"),
+        ({"vocab_size": 32}, "must agree on vocab_size, .*'vocab_size': 32"),
+        ({"pad_id": 5}, "must agree on vocab_size, .*'pad_id': 5"),
+        ({"max_source_length": "512"}, "`max_source_length` of type int. Received: '512'"),
+        ({"eos_id": True}, "`eos_id` of type int. Received: True"),
+        ({"sha256": None}, "`sha256` of type dict. Received: None"),
+        ({"signature": "other"}, "Invalid signature_key|signature"),
+    ],
+)
+def test_wrong_metadata(copy, change, message):
+    path = copy / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=message):
+        Runner(copy)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "5", '{"format"', "\x00"])
+def test_no_metadata(copy, content):
+    (copy / "metadata.json").write_text(content)
+    with pytest.raises(ValueError, match="must be the metadata of an export. Received"):
+        Runner(copy)
+
+
+def test_a_tokenizer_of_another_vocabulary(copy):
+    other = SentencePieceTokenizer.train(["abc"] * 5, 8, model_type="char")
+    other.save(copy / "tokenizer.model")
+    metadata = json.loads((copy / "metadata.json").read_text())
+    metadata["sha256"]["tokenizer.model"] = runner_module.hashlib.sha256(
+        other.model_proto
+    ).hexdigest()
+    (copy / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(ValueError, match=r"must agree on .* in the tokenizer \(8, 0, 3\)"):
+        Runner(copy)
+
+
+# --- The command line ----------------------------------------------------------------------
+
+
+def test_command_line(device, live, texts, run_python):
+    done = run_python("-m", MODULE, device.path, *texts[:3], "", package=True)
+    assert done.returncode == 0
+    assert done.stdout == "".join(text + "\n" for text in [*live.translate(texts[:3]), ""])
+
+
+def test_lines_from_standard_input(device, live, texts, run_python):
+    lines = "".join(f"{text}\n" for text in [*texts[:3], "", texts[3]]) + texts[4]
+    done = run_python("-m", MODULE, device.path, package=True, input=lines)
+    assert done.returncode == 0
+    assert done.stdout.split("\n") == [*live.translate([*texts[:3], "", *texts[3:5]]), ""]
+
+
+def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, live, repo_root):
+    command = [sys.executable, "-m", MODULE, str(device.path)]
+    environment = {**os.environ, "PYTHONPATH": str(repo_root)}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        process.stdin.write("ab\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == live.translate(["ab"])[0] + "\n"
+        process.stdout.close()
+        process.stdin.write("ab\n" * 3)
+        process.stdin.close()
+        errors = process.stderr.read()
+    assert process.returncode == 0
+    assert "rror" not in errors
+
+
+def test_exit_codes(device, tmp_path, capsys, monkeypatch):
+    assert runner_module.main([]) == 2
+    assert "python -m keras_transformer.export.runner FOLDER" in capsys.readouterr().err
+    assert runner_module.main(["--help"]) == 0
+    assert "FOLDER" in capsys.readouterr().err
+    assert runner_module.main([str(tmp_path), "a"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("runner: error: an exported folder must hold metadata.json")
+    assert runner_module.main([str(device.path), "a" * 600]) == 1
+    assert "at most `max_source_length` = 512 tokens" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["runner", str(device.path), ""])
+    assert runner_module.main() == 0
+    assert capsys.readouterr().out == "\n"
+
+
+def test_input_is_utf8_whatever_the_locale(device, live, run_python, tmp_path, monkeypatch):
+    path = tmp_path / "input"
+    path.write_bytes("ab\xff c\r\nb".encode("latin-1") + "ａ\n".encode())
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with path.open("rb") as file:
+        done = run_python("-m", MODULE, device.path, package=True, stdin=file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == live.translate(["ab\ufffd c", "bａ"])

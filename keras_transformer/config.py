@@ -4,6 +4,8 @@ import dataclasses
 import difflib
 import json
 
+from keras_transformer.arguments import check_choice, check_rate, check_size
+
 RESIDUALS = ("post", "pre")
 
 # Vaswani et al. 2017, table 3 ("base", "big"); "tiny" is the size that fits a phone and a small
@@ -68,29 +70,22 @@ class TransformerConfig:
     eos_id: int = 3
 
     def __post_init__(self):
-        if self.key_dim is None:
-            if (
-                _is_size(self.model_dim)
-                and _is_size(self.num_heads)
-                and (self.model_dim % self.num_heads)
-            ):
-                raise ValueError(
-                    "`model_dim` must be divisible by `num_heads` when `key_dim` is not given. "
-                    f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}"
-                )
-        for name in ("model_dim", "num_heads", "intermediate_dim", "vocab_size"):
-            _check_size(name, getattr(self, name), minimum=1)
-        for name in ("encoder_layers", "decoder_layers"):
-            _check_size(name, getattr(self, name), minimum=1)
-        for name in ("key_dim", "value_dim"):
-            if getattr(self, name) is not None:
-                _check_size(name, getattr(self, name), minimum=1)
-        if self.residual not in RESIDUALS:
-            raise ValueError(f"`residual` must be one of {RESIDUALS}. Received: {self.residual!r}")
-        for name in ("dropout", "attention_dropout"):
-            rate = getattr(self, name)
-            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-                raise ValueError(f"`{name}` must be a rate in [0, 1). Received: {rate!r}")
+        check_size(
+            vocab_size=self.vocab_size,
+            model_dim=self.model_dim,
+            num_heads=self.num_heads,
+            encoder_layers=self.encoder_layers,
+            decoder_layers=self.decoder_layers,
+            intermediate_dim=self.intermediate_dim,
+        )
+        check_size(optional=True, key_dim=self.key_dim, value_dim=self.value_dim)
+        check_choice(RESIDUALS, residual=self.residual)
+        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        if self.key_dim is None and self.model_dim % self.num_heads:
+            raise ValueError(
+                "`model_dim` must be divisible by `num_heads` when `key_dim` is not given. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}"
+            )
         self._check_special_ids()
 
     def _check_special_ids(self):
@@ -124,8 +119,7 @@ class TransformerConfig:
         Raises:
             ValueError: if `name` is not a preset.
         """
-        if name not in PRESETS:
-            raise ValueError(f"`preset` must be one of {tuple(PRESETS)}. Received: {name!r}")
+        check_choice(PRESETS, preset=name)
         return cls.from_dict({**PRESETS[name], "vocab_size": vocab_size, **overrides})
 
     @classmethod
@@ -151,12 +145,3 @@ class TransformerConfig:
     def to_json(self):
         """The fields as a JSON object with one field a line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
-
-
-def _is_size(value):
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _check_size(name, value, minimum):
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer >= {minimum}. Received: {name}={value!r}")

@@ -66,7 +66,8 @@ class Transformer(keras.Model):
     def fit(self, x=None, y=None, *args, **kwargs):
         """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
         for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
-            if "string" in str(getattr(item, "dtype", "")):
+            dtype = getattr(item, "dtype", "")
+            if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
                 raise ValueError(
                     "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
                     "in tf.data, for example with `dataset.map`. Received: dtype=string"
@@ -114,10 +115,13 @@ class Transformer(keras.Model):
         return layers.embedding(states, reverse=True), Cache(tuple(blocks), cache.memory_mask)
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "name": self.name}
-        if self.dtype_policy != keras.config.dtype_policy():
-            config["dtype"] = keras.dtype_policies.serialize(self.dtype_policy)
-        return config
+        # The layers' policy: a functional model does not take note of its own `dtype`.
+        policy = self._stages.embedding.dtype_policy
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(policy),
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -8,7 +8,6 @@ classes are registered at the moment Keras itself is imported, whichever comes f
 
 import importlib
 import importlib.abc
-import importlib.util
 import sys
 
 _MODULES = ("keras_transformer.model", "keras_transformer.training")
@@ -33,16 +32,21 @@ class _KerasImportHook(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
         if fullname != "keras":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("keras")
-        if spec is not None and spec.loader is not None:
-            spec.loader = _LoaderWithRegistration(spec.loader)
-        return spec
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _LoaderWithRegistration(spec.loader)
+                return spec
+        return None
 
 
 class _LoaderWithRegistration(importlib.abc.Loader):
     def __init__(self, loader):
         self._loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
 
     def create_module(self, spec):
         return self._loader.create_module(spec)
@@ -50,6 +54,8 @@ class _LoaderWithRegistration(importlib.abc.Loader):
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
+        # Only now: TensorFlow and others look for Keras without importing it.
+        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _KerasImportHook)]
         # If the layers brought Keras in, they are half loaded now, and register when done.
         if "keras_transformer.layers" not in sys.modules:
             _import_registered_classes()

@@ -67,7 +67,7 @@ SIZES = [
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("value", [0, -1, 2.0, "3", True])
 def test_sizes_are_checked(name, value):
-    message = f"`{name}` must be an integer >= 1. Received: {name}={value!r}"
+    message = f"`{name}` must be a positive integer. Received: {name}={value!r}"
     with pytest.raises(ValueError, match=message):
         toy_config(**{name: value})
 

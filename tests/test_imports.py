@@ -9,16 +9,17 @@ PACKAGE = "keras_transformer"
 MAX_LINES = 350
 
 # What each part may import of ours. A new part must be given its place here.
-_BELOW_DECODING = {"config", "layers", "model"}
+_BELOW_DECODING = {"arguments", "config", "layers", "model"}
 _BELOW_TOP = _BELOW_DECODING | {"decoding", "text"}
 ALLOWED = {
     "__init__": {"registration"},
     "registration": set(),
     "quiet": set(),
-    "config": set(),
+    "arguments": set(),
+    "config": {"arguments"},
     "text": {"config"},
-    "layers": {"config", "registration"},
-    "model": {"config", "layers"},
+    "layers": {"arguments", "config", "registration"},
+    "model": {"arguments", "config", "layers"},
     "decoding": _BELOW_DECODING | {"text"},
     "training": _BELOW_TOP,
     "export": _BELOW_TOP | {"quiet"},

@@ -317,6 +317,8 @@ def test_fit_refuses_text_with_advice():
         frozen_toy().fit(inputs, labels)
     with pytest.raises(ValueError, match=message):
         frozen_toy().fit(tf.data.Dataset.from_tensors((inputs, labels)))
+    with pytest.raises(ValueError, match="`fit` takes token ids"):
+        frozen_toy().fit({**inputs, "source_ids": np.array([["a", "b"]])}, labels)
 
 
 def test_fits_a_tiny_task():

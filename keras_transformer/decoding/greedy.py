@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.arguments import check_size
+
 
 class GreedyState(NamedTuple):
     """What the loop carries."""
@@ -16,9 +18,24 @@ class GreedyState(NamedTuple):
     cache: object  # of the step function
 
 
+def likeliest_tokens(logits, special_ids):
+    """(B, V) logits -> (B,) int32, the likeliest token that is neither pad nor BOS.
+
+    Training never scores those two, so their logits mean nothing. At most two of the three best
+    can be among them. (Not `ops.argmax`: it has no LiteRT form.)
+    """
+    best = ops.top_k(logits, min(3, logits.shape[-1]))[1]
+    chosen = best[:, -1]
+    for rank in reversed(range(best.shape[-1] - 1)):
+        token = best[:, rank]
+        is_text = ops.logical_and(token != special_ids.pad_id, token != special_ids.bos_id)
+        chosen = ops.where(is_text, token, chosen)
+    return chosen
+
+
 @dataclasses.dataclass(frozen=True)
 class Greedy:
-    """Takes the likeliest token at each step; of equals, the lowest id.
+    """Takes the likeliest token at each step, never pad or BOS; of equals, the lowest id.
 
     A row ends at its EOS, or at its own limit, so it depends neither on batch mates nor on
     padding.
@@ -33,18 +50,8 @@ class Greedy:
     max_length: int | None = None
 
     def __post_init__(self):
-        if not isinstance(self.extra_length, int) or self.extra_length < 1:
-            raise ValueError(
-                "`extra_length` must be a positive integer. "
-                f"Received: extra_length={self.extra_length!r}"
-            )
-        if self.max_length is not None and (
-            not isinstance(self.max_length, int) or self.max_length < 1
-        ):
-            raise ValueError(
-                "`max_length` must be a positive integer or None. "
-                f"Received: max_length={self.max_length!r}"
-            )
+        check_size(extra_length=self.extra_length)
+        check_size(optional=True, max_length=self.max_length)
 
     def search(self, step, cache, limits, slots, special_ids):
         """Decodes until every row has ended.
@@ -74,8 +81,7 @@ class Greedy:
 
         def advance(position, token_ids, output_ids, finished, cache):
             logits, cache = step(token_ids, cache, position)
-            # top_k, not argmax: Keras' argmax has no LiteRT form.
-            likeliest = ops.reshape(ops.top_k(logits[:, -1], 1)[1], (-1,))
+            likeliest = likeliest_tokens(logits[:, -1], special_ids)
             token_ids = ops.where(finished, special_ids.pad_id, likeliest)
             is_slot = ops.equal(ops.arange(slots), position)
             output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)

@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 
+from keras_transformer.arguments import check_size
 from keras_transformer.decoding.greedy import Greedy
 from keras_transformer.decoding.result import decode
 
@@ -25,11 +26,14 @@ class Translator:
     """
 
     def __init__(self, model, tokenizer, strategy=None, *, batch_size=64, max_source_length=1024):
-        if tokenizer.vocab_size != model.config.vocab_size:
-            raise ValueError(
-                "the tokenizer and the model must have one vocabulary size. Received: "
-                f"tokenizer {tokenizer.vocab_size}, model {model.config.vocab_size}"
-            )
+        for name in ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"):
+            ours, theirs = getattr(model.config, name), getattr(tokenizer, name)
+            if ours != theirs:
+                raise ValueError(
+                    f"the tokenizer and the model must have the same `{name}`. "
+                    f"Received: tokenizer {theirs}, model {ours}"
+                )
+        check_size(batch_size=batch_size, max_source_length=max_source_length)
         self.model = model
         self.tokenizer = tokenizer
         self.strategy = strategy or Greedy()
@@ -63,15 +67,24 @@ class Translator:
         """(B, S) int ids, pieces and EOS, then pads -> list of B lists of ids, without EOS or pads.
 
         Raises:
+            TypeError: if `source_ids` are not rows of integers.
             ValueError: if an id lies outside [0, vocab_size).
         """
-        source_ids = np.asarray(source_ids, "int32")
         config = self.model.config
+        source_ids = np.asarray(source_ids)
+        if not len(source_ids):
+            return []
+        if source_ids.ndim != 2 or (source_ids.size and source_ids.dtype.kind not in "iu"):
+            raise TypeError(
+                "`source_ids` must be (B, S) integers. Received: "
+                f"shape={source_ids.shape}, dtype={source_ids.dtype}"
+            )
         if source_ids.size and not (source_ids.min() >= 0 and source_ids.max() < config.vocab_size):
             raise ValueError(
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"
             )
+        source_ids = source_ids.astype("int32")
         ids = keras.ops.convert_to_numpy(self._decode(source_ids).ids)
         return [
             [int(token) for token in row if token not in (config.pad_id, config.eos_id)]

@@ -5,10 +5,11 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.arguments import check_rate, check_size
 from keras_transformer.layers import masks
 from keras_transformer.layers.cache import write_slots
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.projection import Projection, reshape
+from keras_transformer.layers.projection import projection_of, reshape
 
 
 class MultiHeadAttention(keras.layers.Layer):
@@ -30,12 +31,12 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (("num_heads", num_heads), ("key_dim", key_dim)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        check_size(num_heads=num_heads, key_dim=key_dim)
+        check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
+        check_rate(dropout=dropout)
         self.num_heads = num_heads
         self.key_dim = key_dim
-        self.value_dim = value_dim or key_dim
+        self.value_dim = key_dim if value_dim is None else value_dim
         self.output_dim = output_dim
         self.dropout = dropout
         self.use_bias = use_bias
@@ -45,6 +46,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
+
+    def _output_spec(self, query, key_length, return_attention_scores):
+        output = keras.KerasTensor(self.compute_output_shape(query.shape), self.compute_dtype)
+        shape = (query.shape[0], self.num_heads, query.shape[1], key_length)
+        scores = keras.KerasTensor(shape, self.compute_dtype)
+        return (output, scores) if return_attention_scores else output
 
     def get_config(self):
         return {
@@ -61,23 +68,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _build_output(self, query_shape):
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.output_projection = self._projection(self.output_dim or query_shape[-1], "output")
+        self.output_projection = projection_of(self, self.output_dim or query_shape[-1], "output")
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.value_dim))
-
-    def _projection(self, units, name):
-        initializers = (self.kernel_initializer, self.bias_initializer)
-        kernel_initializer, bias_initializer = (
-            initializer.__class__.from_config(initializer.get_config())
-            for initializer in initializers
-        )
-        return Projection(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def _split_heads(self, states_BTE, head_dim):
         """(B, T, N * head_dim) -> (B, N, T, head_dim)."""
@@ -130,7 +122,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
 
     def build(self, input_shape):
         widths = 2 * self.key_dim + self.value_dim
-        self.query_key_value = self._projection(self.num_heads * widths, "query_key_value")
+        self.query_key_value = projection_of(self, self.num_heads * widths, "query_key_value")
         self.query_key_value.build(input_shape)
         self._build_output(input_shape)
 
@@ -152,6 +144,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             query_BNTH, key_BNTH, value_BNTU, mask, attention_bias, training
         )
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
+
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        return self._output_spec(inputs, inputs.shape[1], return_attention_scores)
 
     def step(self, inputs, cache, position, attention_mask):
         """The next tokens only, with the keys and values of earlier ones from a cache.
@@ -205,11 +200,11 @@ class CrossAttention(MultiHeadAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = key_shape or value_shape
-        self.query_projection = self._projection(self.num_heads * self.key_dim, "query")
+        self.query_projection = projection_of(self, self.num_heads * self.key_dim, "query")
         self.query_projection.build(query_shape)
-        self.key_projection = self._projection(self.num_heads * self.key_dim, "key")
+        self.key_projection = projection_of(self, self.num_heads * self.key_dim, "key")
         self.key_projection.build(key_shape)
-        self.value_projection = self._projection(self.num_heads * self.value_dim, "value")
+        self.value_projection = projection_of(self, self.num_heads * self.value_dim, "value")
         self.value_projection.build(value_shape)
         self._build_output(query_shape)
 
@@ -256,3 +251,6 @@ class CrossAttention(MultiHeadAttention):
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return super().compute_output_shape(query_shape)
+
+    def compute_output_spec(self, query, value, *args, return_attention_scores=False, **kwargs):
+        return self._output_spec(query, value.shape[1], return_attention_scores)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.arguments import check_choice, check_rate, check_size
 from keras_transformer.config import RESIDUALS
 from keras_transformer.layers.attention import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.dropout import Dropout
@@ -31,8 +32,10 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if residual not in RESIDUALS:
-            raise ValueError(f"`residual` must be one of {RESIDUALS}. Received: {residual!r}")
+        check_choice(RESIDUALS, residual=residual)
+        check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
+        check_size(optional=True, value_dim=value_dim)
+        check_rate(dropout=dropout, attention_dropout=attention_dropout)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.intermediate_dim = intermediate_dim

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.arguments import check_rate
+
 _GOLDEN = 0x9E3779B9
 _MIX_1 = 0x7FEB352D
 _MIX_2 = 0x846CA68B
@@ -46,7 +48,8 @@ class Dropout(keras.layers.Layer):
 
     XLA's generator takes about as long as a training step of a small Transformer; a hash of
     index and seed takes next to nothing and fuses with the product. The mask depends on `seed`
-    and on how often the layer was called.
+    and on how often the layer was called; Keras leaves the latter out of its files, this layer
+    puts it in, so that a reloaded model goes on with the masks that would have come next.
 
     Args:
         rate: Probability that an element is set to 0, in [0, 1).
@@ -55,11 +58,12 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate!r}")
+        check_rate(rate=rate)
         self.rate = rate
         self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed) if rate > 0 else None
+        self.seed_generator = None
+        if rate > 0:  # named, as Keras would number it by creation
+            self.seed_generator = keras.random.SeedGenerator(seed, name=f"{self.name}_seed")
         self.supports_masking = True
         self.built = True
 
@@ -72,6 +76,15 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def save_own_variables(self, store):
+        if self.seed_generator is not None:
+            store["seed"] = self.seed_generator.state
+
+    def load_own_variables(self, store):
+        # Weights trained without dropout hold no seed.
+        if self.seed_generator is not None and "seed" in store.keys():  # noqa: SIM118 (H5 store)
+            self.seed_generator.state.assign(store["seed"])
 
     def get_config(self):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

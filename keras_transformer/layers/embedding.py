@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_transformer.arguments import check_size
 from keras_transformer.layers.projection import reshape
 
 
@@ -32,9 +33,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocab_size, dim, embeddings_initializer=None, **kwargs):
         super().__init__(**kwargs)
-        for name, value in (("vocab_size", vocab_size), ("dim", dim)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        check_size(vocab_size=vocab_size, dim=dim)
         self.vocab_size = vocab_size
         self.dim = dim
         self.embeddings_initializer = keras.initializers.get(

@@ -2,8 +2,9 @@
 
 import keras
 
+from keras_transformer.arguments import check_rate, check_size
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.projection import Projection
+from keras_transformer.layers.projection import projection_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -39,11 +40,9 @@ class PositionwiseFFN(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(intermediate_dim, int) or intermediate_dim < 1:
-            raise ValueError(
-                "`intermediate_dim` must be a positive integer. "
-                f"Received: intermediate_dim={intermediate_dim!r}"
-            )
+        check_size(intermediate_dim=intermediate_dim)
+        check_size(optional=True, output_dim=output_dim)
+        check_rate(dropout=dropout)
         self.intermediate_dim = intermediate_dim
         self.output_dim = output_dim
         self.activation = keras.activations.get(activation)
@@ -55,10 +54,10 @@ class PositionwiseFFN(keras.layers.Layer):
 
     def build(self, input_shape):
         model_dim = input_shape[-1]
-        self.intermediate = self._projection(self.intermediate_dim, "intermediate")
+        self.intermediate = projection_of(self, self.intermediate_dim, "intermediate")
         self.intermediate.build(input_shape)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.outer = self._projection(self.output_dim or model_dim, "output")
+        self.outer = projection_of(self, self.output_dim or model_dim, "output")
         self.outer.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, inputs, training=None):
@@ -79,18 +78,3 @@ class PositionwiseFFN(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
-
-    def _projection(self, units, name):
-        return Projection(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=_copy(self.kernel_initializer),
-            bias_initializer=_copy(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-
-def _copy(initializer):
-    """A fresh initializer: one that is shared would give two kernels the same values."""
-    return initializer.__class__.from_config(initializer.get_config())

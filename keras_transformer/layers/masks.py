@@ -6,8 +6,7 @@ that the additive mask M of the paper (`attention_bias`) and the boolean masks m
 
 from keras import ops
 
-# A finite fill. Scores are float32 whatever the policy, so `score + MASK_FILL` is finite, and
-# `exp` of it is exactly 0 next to any key that may be seen.
+# A finite fill: `exp` of it is exactly 0 next to any key that may be seen, and never NaN.
 MASK_FILL = -1e9
 
 
@@ -53,13 +52,25 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
     """
     scores_BNTS = ops.cast(scores_BNTS, "float32")
     if attention_bias is not None:
-        scores_BNTS = scores_BNTS + _with_heads(ops.cast(attention_bias, "float32"))
+        bias = _with_heads(ops.cast(attention_bias, "float32"), "attention_bias")
+        scores_BNTS = scores_BNTS + ops.maximum(bias, MASK_FILL)  # -inf in a whole row is NaN
     if mask is None:
-        return ops.softmax(scores_BNTS, axis=-1)
-    mask = _with_heads(mask)
-    weights_BNTS = ops.softmax(scores_BNTS + ops.where(mask, 0.0, MASK_FILL), axis=-1)
+        return _softmax(scores_BNTS)
+    mask = _with_heads(mask, "attention_mask")
+    weights_BNTS = _softmax(ops.where(mask, scores_BNTS, MASK_FILL))
     return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
 
 
-def _with_heads(mask):
+def _softmax(scores):
+    # `ops.softmax` warns where there is a single key, as in the first step of decoding.
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
+def _with_heads(mask, name):
+    if len(mask.shape) not in (3, 4):
+        # Two sizes could be (B, S) or (T, S), and a wrong guess would be silent.
+        raise ValueError(
+            f"`{name}` must have shape (B, T, S) or (B, N, T, S); padding (B, S) is given as "
+            f"`mask[:, None, :]`. Received: shape={tuple(mask.shape)}"
+        )
     return ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask

@@ -30,3 +30,20 @@ class Projection(keras.layers.Dense):
         rows = ops.reshape(inputs, (-1, inputs.shape[-1])) if len(leading) > 1 else inputs
         outputs = super().call(rows, training=training)
         return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs
+
+
+def projection_of(layer, units, name):
+    """A `Projection` inside `layer`, with the layer's biases, initializers and dtype policy."""
+    # Copies: one initializer shared by two kernels would give both the same values.
+    kernel_initializer, bias_initializer = (
+        initializer.__class__.from_config(initializer.get_config())
+        for initializer in (layer.kernel_initializer, layer.bias_initializer)
+    )
+    return Projection(
+        units,
+        use_bias=layer.use_bias,
+        kernel_initializer=kernel_initializer,
+        bias_initializer=bias_initializer,
+        dtype=layer.dtype_policy,
+        name=name,
+    )

@@ -51,7 +51,6 @@ class _AsTimeAllows(int):
         return "(as time allows)"
 
 
-
 def train(experiment, run_dir, *, resume=True):
     """Trains a model and leaves everything about it in a folder.
 

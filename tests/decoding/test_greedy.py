@@ -38,6 +38,7 @@ def by_hand(table, limits, slots):
         while len(tokens) < limit and last != IDS.eos_id:
             history = (3 * history + last + 1) % KEYS
             logits = list(row[len(tokens), history])
+            logits[IDS.pad_id] = logits[IDS.bos_id] = -1.0
             last = logits.index(max(logits))
             tokens.append(last)
         outputs.append(tokens + [IDS.pad_id] * (slots - len(tokens)))
@@ -88,6 +89,13 @@ def test_of_equals_the_lowest_id_wins():
     table[..., [1, 3, 6]] = 2.5
     np.testing.assert_array_equal(search(table, [3], 3), [[1, 1, 1]])
     np.testing.assert_array_equal(search(np.zeros_like(table), [3], 3), [[0, 0, 0]])
+
+
+def test_pad_and_bos_are_never_chosen():
+    table = np.zeros((1, 3, KEYS, V), "float32")
+    table[..., [IDS.pad_id, IDS.bos_id]] = 9
+    table[..., 3] = 1
+    np.testing.assert_array_equal(search(table, [3], 3), [[3, 3, 3]])
 
 
 def test_one_eos_last_then_pads():
@@ -175,7 +183,7 @@ def test_extra_length_is_checked(value):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "3"])
 def test_max_length_is_checked(value):
-    message = f"`max_length` must be a positive integer or None. Received: max_length={value!r}"
+    message = f"`max_length` must be a positive integer. Received: max_length={value!r}"
     with pytest.raises(ValueError, match=message):
         Greedy(max_length=value)
 

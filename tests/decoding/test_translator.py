@@ -10,6 +10,7 @@ from toy_model import (
     BOS,
     EOS,
     PAD,
+    UNK,
     V,
     frozen_toy,
     logits,
@@ -225,6 +226,7 @@ def test_ids_in_ids_out(translator, tokenizer):
         assert all(isinstance(token, int) for token in row)
         assert not {tokenizer.pad_id, tokenizer.eos_id} & set(row)
     assert translator.translate_ids(np.zeros((0, 3))) == []
+    assert translator.translate_ids([]) == []
 
 
 def test_source_ids_end_with_eos_and_padding_is_at_the_end(translator, tokenizer):
@@ -241,6 +243,22 @@ def test_ids_outside_the_vocabulary_are_an_error(bad):
     message = rf"ids must lie in \[0, {V}\)\. Received: {low} to {high}"
     with pytest.raises(ValueError, match=message):
         translator.translate_ids([[5, bad, EOS]])
+
+
+@pytest.mark.parametrize("bad", [[5, 6], [[5.0, 6.0]], [["a"]]])
+def test_ids_that_are_not_rows_of_integers_are_an_error(bad):
+    translator = Translator(frozen_toy(), _VocabularyOf(V))
+    with pytest.raises(TypeError, match=r"`source_ids` must be \(B, S\) integers. Received: "):
+        translator.translate_ids(bad)
+
+
+def test_the_special_ids_must_be_the_same():
+    class Other(_VocabularyOf):
+        eos_id = EOS + 1
+
+    message = f"same `eos_id`. Received: tokenizer {EOS + 1}, model {EOS}"
+    with pytest.raises(ValueError, match=message):
+        Translator(frozen_toy(), Other(V))
 
 
 def test_a_text_that_is_too_long_is_an_error(text_model, tokenizer):
@@ -260,7 +278,7 @@ def test_one_string_is_not_a_list(translator, texts):
 
 
 def test_the_vocabularies_must_be_of_one_size(tokenizer):
-    message = f"one vocabulary size. Received: tokenizer {tokenizer.vocab_size}, model {V}"
+    message = f"same `vocab_size`. Received: tokenizer {tokenizer.vocab_size}, model {V}"
     with pytest.raises(ValueError, match=message):
         Translator(frozen_toy(), tokenizer)
 
@@ -272,7 +290,7 @@ def test_default_strategy_is_greedy_with_the_papers_limit():
 class _VocabularyOf:
     """A tokenizer as far as ids are concerned."""
 
-    pad_id, eos_id = PAD, EOS
+    pad_id, unk_id, bos_id, eos_id = PAD, UNK, BOS, EOS
 
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size

@@ -58,11 +58,12 @@ def test_after_eos_come_pads(device, live, texts, tokenizer):
         assert row == [*expected, tokenizer.eos_id, *[tokenizer.pad_id] * pads]
 
 
-def test_int8_keeps_its_promise_on_other_sentences(int8_runner, live, texts, other_texts):
+def test_int8_keeps_its_promise_on_other_sentences_too(int8_runner, live, texts, other_texts):
     everything = [*texts, *other_texts]
     expected = [(text, tokens(live, text)) for text in everything]
     received = [(text, int8_runner.translate_ids(int8_runner.encode(text))) for text in everything]
-    assert compare(everything, expected, received)["token_agreement"] >= 0.9
+    agreement = compare(everything, expected, received)["token_agreement"]
+    assert agreement >= max(0.9, MODES["int8"].promised_agreement), agreement
     # It listens to the source: answers differ as Python's do.
     distinct = len({tuple(ids) for _, ids in expected})
     assert distinct > 25
@@ -188,7 +189,8 @@ def test_int8_takes_little_more_than_a_byte_a_parameter(large):
 # --- Every kind of model, in another process -----------------------------------------------
 
 VARIANTS = """
-import json, sys
+import json, os, sys
+os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
 import keras, numpy as np
 from keras_transformer import SmoothedCrossEntropy, SentencePieceTokenizer, Transformer, Translator
 from keras_transformer.export import Runner, export_litert, export_saved_model
@@ -241,6 +243,7 @@ def test_every_kind_of_model_exports_quietly(trained, tokenizer, live, texts, ru
     done = run_python("-c", VARIANTS, tmp_path, json.dumps(samples), package=True)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+    assert "flatbuffer_helpers" not in done.stderr  # the converter's chatter
     found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert list(found) == ["reloaded", "fresh", "mixed_bfloat16 with jit"]
     for name, row in found.items():
@@ -263,17 +266,18 @@ def stub(monkeypatch):
     return put
 
 
-@pytest.mark.parametrize(
-    "mode, floor", [("float32", "100% of Python's tokens"), ("int8", "90% of Python's tokens")]
-)
-def test_a_wrong_file_is_not_written(mode, floor, stub, trained, tokenizer, texts, short, tmp_path):
+@pytest.mark.parametrize("mode", list(MODES))
+def test_a_wrong_file_is_not_written(mode, stub, trained, tokenizer, texts, short, tmp_path):
+    floor = f"{MODES[mode].promised_agreement:.0%} of Python's tokens"
     stub((short / "model.tflite").read_bytes())
     with pytest.raises(ParityError, match=f"{mode} litert must give at least {floor}. Received: "):
         export_litert(trained, tokenizer, tmp_path / "a" / "b", samples=texts, mode=mode)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_quantizer_that_loses_weights_is_caught(trained, tokenizer, texts, tmp_path, monkeypatch):
+def test_a_quantizer_that_loses_weights_is_caught(
+    trained, tokenizer, texts, tmp_path, monkeypatch, capfd
+):
     write_small = flatbuffer.write_small
 
     def lossy(model):
@@ -283,9 +287,11 @@ def test_a_quantizer_that_loses_weights_is_caught(trained, tokenizer, texts, tmp
         return write_small(model)
 
     monkeypatch.setattr(flatbuffer, "write_small", lossy)
-    with pytest.raises(ParityError, match="int8 litert must give at least 90%"):
+    with pytest.raises(ParityError, match="int8 litert must give at least .* Received: 0.00%"):
         export_litert(trained, tokenizer, tmp_path / "made", samples=texts, mode="int8")
     assert list(tmp_path.iterdir()) == []
+    out, err = capfd.readouterr()  # the quantizer likes to talk
+    assert out == "" and "uantiz" not in err
 
 
 def test_a_file_that_cannot_run_is_not_written(stub, trained, tokenizer, texts, tmp_path):
@@ -311,7 +317,7 @@ def test_wrong_arguments(stub, device, trained, tokenizer, texts, tmp_path):
     with pytest.raises(ValueError, match="at most `max_source_length` = 4 tokens"):
         export(max_source_length=4)
     other = SentencePieceTokenizer.train(["abc"] * 5, 8, model_type="char")
-    with pytest.raises(ValueError, match="one vocabulary size. Received: tokenizer 8, model 31"):
+    with pytest.raises(ValueError, match="same `vocab_size`. Received: tokenizer 8, model 31"):
         export(tokenizer=other)
     assert list(tmp_path.iterdir()) == []
 

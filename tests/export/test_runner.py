@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,8 +260,11 @@ def test_lines_from_standard_input(device, live, texts, run_python):
 def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, live, repo_root):
     command = [sys.executable, "-m", MODULE, str(device.path)]
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
+    environment.pop("PYTHONUNBUFFERED", None)
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        watchdog = threading.Timer(60, process.kill)  # a line held back would hang the test
+        watchdog.start()
         process.stdin.write("ab\n")
         process.stdin.flush()
         assert process.stdout.readline() == live.translate(["ab"])[0] + "\n"
@@ -268,6 +272,7 @@ def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, li
         process.stdin.write("ab\n" * 3)
         process.stdin.close()
         errors = process.stderr.read()
+        watchdog.cancel()
     assert process.returncode == 0
     assert "rror" not in errors
 

@@ -252,6 +252,6 @@ def test_a_folder_that_exists_is_kept(trained, tokenizer, texts, tmp_path):
 
 def test_a_tokenizer_of_another_vocabulary_is_refused(trained, texts, tmp_path):
     other = SentencePieceTokenizer.train(["abc"] * 5, 8, model_type="char")
-    with pytest.raises(ValueError, match="one vocabulary size. Received: tokenizer 8, model 31"):
+    with pytest.raises(ValueError, match="same `vocab_size`. Received: tokenizer 8, model 31"):
         export_saved_model(trained, other, tmp_path / "model", samples=texts)
     assert list(tmp_path.iterdir()) == []

@@ -285,6 +285,16 @@ def test_sizes_are_checked(layer_class, name, value):
         layer_class(**{**WIDTHS, name: value})
 
 
+@pytest.mark.parametrize("layer_class", [MultiHeadSelfAttention, CrossAttention])
+@pytest.mark.parametrize(("name", "value"), [("value_dim", 0), ("output_dim", -1)])
+def test_optional_sizes_are_checked(layer_class, name, value):
+    message = f"`{name}` must be a positive integer. Received: {name}={value}"
+    with pytest.raises(ValueError, match=message):
+        layer_class(**{**WIDTHS, name: value})
+    with pytest.raises(ValueError, match="`dropout` must be a rate"):
+        layer_class(**{**WIDTHS, "dropout": 1.5})
+
+
 def test_golden():
     # One head of width 1: Q = K = V = x = (0, ln 2). Scores x_t x_s; softmax of (0, 0) is even,
     # that of (0, ln2 ln2 = 0.480453) is (0.382145, 0.617855), times values (0, 0.693147).

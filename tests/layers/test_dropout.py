@@ -117,5 +117,5 @@ def test_low_precision(dtype):
 
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan"), "0.1", None])
 def test_rate_is_checked(rate):
-    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\)\. Received: rate="):
+    with pytest.raises(ValueError, match=r"`rate` must be a rate in \[0, 1\)\. Received: rate="):
         Dropout(rate)

@@ -127,3 +127,24 @@ def test_golden_softmax():
     # e^1 / (e^1 + e^2) and e^2 / (e^1 + e^2); the third key is masked.
     weights = masks.attention_softmax(np.array([[[[1.0, 2, 3]]]]), np.array([[[1, 1, 0]]]) > 0)
     np.testing.assert_allclose(weights, [[[[0.268941, 0.731059, 0]]]], atol=1e-6)
+
+
+def test_a_mask_of_two_sizes_is_refused():
+    scores = np.zeros((2, 3, 5, 7), "float32")
+    for name, arguments in (
+        ("attention_mask", {"mask": np.ones((5, 7), bool)}),
+        ("attention_bias", {"attention_bias": np.zeros((2, 7), "float32")}),
+    ):
+        with pytest.raises(ValueError, match=rf"`{name}` must have shape.*Received: shape=\("):
+            masks.attention_softmax(scores, **arguments)
+
+
+def test_a_masked_score_never_wins_however_large():
+    scores = np.array([[[[3e9, 1.0, 2.0]]]], "float32")
+    weights = masks.attention_softmax(scores, np.array([[[False, True, True]]]))
+    assert float(weights[0, 0, 0, 0]) == 0.0
+
+
+def test_a_row_of_minus_infinity_as_bias_is_not_nan():
+    bias = np.full((1, 1, 3), -np.inf, "float32")
+    assert np.isfinite(masks.attention_softmax(np.ones((1, 2, 1, 3), "float32"), None, bias)).all()

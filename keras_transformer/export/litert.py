@@ -1,11 +1,8 @@
 """Export for devices: one LiteRT file with the whole decoding loop inside."""
 
-import contextlib
 import dataclasses
 import hashlib
-import io
 import json
-import os
 import tempfile
 import time
 
@@ -17,6 +14,7 @@ from keras_transformer.export.folder import new_folder
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule
 from keras_transformer.model import Transformer
+from keras_transformer.quiet import quiet
 
 REPORT = "parity.json"
 
@@ -121,7 +119,7 @@ def _convert(model, strategy, mode):
 def _converted(module):
     import tensorflow as tf
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         tf.saved_model.save(module, folder, signatures=module.signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(
             folder, signature_keys=list(module.signatures)
@@ -142,7 +140,7 @@ def _quantized(content, bits):
             num_bits=bits,
             granularity=qtyping.QuantGranularity.CHANNELWISE,
         )
-    with _quiet():
+    with quiet():
         result = quantizer.Quantizer(
             bytearray(content), recipe.get_quantization_recipe()
         ).quantize()
@@ -196,26 +194,3 @@ def _parity(folder, translator, samples, mode, ops):
         seconds_a_sample=seconds,
         ops=ops,
     )
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Keeps the chatter of converter and quantizer off standard output and standard error.
-
-    Both print from C++ too, so the file descriptors themselves are turned away; errors come as
-    exceptions all the same.
-    """
-    with (
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        saved = [os.dup(1), os.dup(2)]
-        try:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-            yield
-        finally:
-            for descriptor, copy in enumerate(saved, start=1):
-                os.dup2(copy, descriptor)
-                os.close(copy)

@@ -20,6 +20,8 @@ _EXPORTS = {
     "TokenEmbedding": "layers",
     "SinusoidalPositions": "layers",
     "Transformer": "model",
+    "check_causality": "checks",
+    "check_padding_invariance": "checks",
     "Greedy": "decoding",
     "Translator": "decoding",
     "SentencePieceTokenizer": "text",

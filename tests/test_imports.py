@@ -15,6 +15,7 @@ ALLOWED = {
     "__init__": {"registration"},
     "registration": set(),
     "quiet": set(),
+    "checks": set(),
     "arguments": set(),
     "config": {"arguments"},
     "text": {"config"},

@@ -14,6 +14,7 @@ PACKAGES = [
     "keras_transformer.text",
     "keras_transformer.training",
     "keras_transformer.export",
+    "keras_transformer.interop",
 ]
 
 LITERT = ["ai-edge-litert>=2.1", "litert-quantizer>=0.11"]
@@ -26,7 +27,8 @@ EXTRAS = {
     "examples": EXAMPLES,
     "tf-models": TF_MODELS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
-    "test": ["pytest>=8", "hypothesis", "ruff", "setuptools>=70.1,<81"]
+    # ctranslate2: the other runtime that our weights are written for.
+    "test": ["pytest>=8", "hypothesis", "ruff", "setuptools>=70.1,<81", "ctranslate2"]
     + LITERT
     + EXAMPLES
     + TF_MODELS,

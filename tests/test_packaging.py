@@ -14,7 +14,7 @@ import pytest
 import keras_transformer
 
 PACKAGE = "keras_transformer"
-SUBPACKAGES = ["layers", "decoding", "text", "training", "export"]
+SUBPACKAGES = ["layers", "decoding", "text", "training", "export", "interop"]
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
 # Everything that could get into a wheel by mistake.
 SOURCES = ["keras_transformer", "tests", "examples", "export", "benchmarks"]

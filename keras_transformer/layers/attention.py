@@ -161,8 +161,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             The (B, T, output_dim) output and the cache with T more slots written.
         """
         query_BNTH, key_BNTH, value_BNTU = self._project(inputs)
-        keys = write_slots(cache[0], key_BNTH, position)
-        values = write_slots(cache[1], value_BNTU, position)
+        slots = ops.shape(attention_mask)[-1]
+        keys = write_slots(cache[0], key_BNTH, position, slots)
+        values = write_slots(cache[1], value_BNTU, position, slots)
         output_BTD, _ = self._attend(query_BNTH, keys, values, attention_mask, None, False)
         return output_BTD, (keys, values)
 

@@ -3,13 +3,21 @@
 from keras import ops
 
 
-def write_slots(buffer, update, position):
+def write_slots(buffer, update, position, slots=None):
     """Writes `update` (B, N, T, H) into slots `position` to `position + T` of (B, N, S, H).
 
     A select over the buffer, not `ops.slice_update`: on TensorFlow that is an XLA op, which the
     stock TF Serving binary refuses to run, and the select costs no more than a few percent.
+
+    Args:
+        buffer: The cache, (B, N, S, H).
+        update: What to write, (B, N, T, H).
+        position: First slot to write, an integer or a scalar int tensor.
+        slots: S, where it is known from elsewhere. Buffers that are given the same tensor share
+            the ops that find the slot; a graph optimizer cannot know that their sizes are equal.
     """
-    slots, length = ops.shape(buffer)[2], ops.shape(update)[2]
+    slots = ops.shape(buffer)[2] if slots is None else slots
+    length = ops.shape(update)[2]
     offset = ops.arange(slots) - position  # of each slot in `update`
     update = ops.cast(update, buffer.dtype)
     if not (isinstance(length, int) and length == 1):

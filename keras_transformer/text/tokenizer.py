@@ -177,6 +177,16 @@ class SentencePieceTokenizer:
         return self._processor.decode(ids.tolist())
 
     @functools.cached_property
+    def pieces(self):
+        """The pieces of the vocabulary as strings, by id."""
+        return [self._processor.id_to_piece(token) for token in range(self.vocab_size)]
+
+    @functools.cached_property
+    def piece_ids(self):
+        """The id of each piece."""
+        return {piece: token for token, piece in enumerate(self.pieces)}
+
+    @functools.cached_property
     def tf_tokenizer(self):
         """The `tensorflow_text.SentencepieceTokenizer`; it owns a resource that an exported
         module must track."""

@@ -1,0 +1,117 @@
+"""Our weights in the format of CTranslate2, for its runtime and to compare with it."""
+
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.blocks import LAYER_NORM_EPSILON
+from keras_transformer.layers.positions import sinusoidal_encoding
+
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "swish": "SWISH",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+}
+
+
+def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
+    """Writes a model for `ctranslate2.Translator`, in float32.
+
+    CTranslate2 quantizes when it loads (`compute_type="int8"`). Its tokens are SentencePiece's
+    pieces, as `tokenizer` makes them; EOS is added to the source and BOS to the target by the
+    model's own configuration.
+
+    Args:
+        model: A `Transformer`.
+        tokenizer: Its `SentencePieceTokenizer`.
+        folder: An existing folder, or one to make.
+        max_length: Positions to write; CTranslate2 looks them up in a table.
+
+    Raises:
+        ValueError: if the model has what CTranslate2 does not: an activation without a
+            counterpart there, or values wider than keys.
+    """
+    from ctranslate2 import specs
+
+    config = model.config
+    if config.activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be one of {tuple(_ACTIVATIONS)} for CTranslate2. "
+            f"Received: {config.activation!r}"
+        )
+    width = config.num_heads * config.head_key_dim
+    if not width == config.num_heads * config.head_value_dim == config.model_dim:
+        raise ValueError(
+            "for CTranslate2, `key_dim` and `value_dim` must be model_dim / num_heads. Received: "
+            f"key_dim={config.head_key_dim}, value_dim={config.head_value_dim}, "
+            f"model_dim={config.model_dim}, num_heads={config.num_heads}"
+        )
+    spec = specs.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.num_heads,
+        pre_norm=config.residual == "pre",
+        activation=specs.Activation[_ACTIVATIONS[config.activation]],
+    )
+    _set_weights(spec, model, max_length)
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
+        tokenizer.pieces[token] for token in (config.unk_id, config.bos_id, config.eos_id)
+    )
+    spec.config.decoder_start_token = spec.config.bos_token
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.register_source_vocabulary(tokenizer.pieces)
+    spec.register_target_vocabulary(tokenizer.pieces)
+    spec.validate()
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
+
+
+def _set_weights(spec, model, max_length):
+    embeddings = _array(model.get_layer("embedding").embeddings)
+    positions = _array(sinusoidal_encoding(ops.arange(max_length), embeddings.shape[1]))
+    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = embeddings
+    spec.decoder.projection.weight = embeddings
+    for name, side in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        side.position_encodings.encodings = positions
+        if model.config.residual == "pre":
+            _set_norm(side.layer_norm, model.get_layer(f"{name}_norm"))
+        for index, layer in enumerate(side.layer):
+            block = model.get_layer(f"{name}_{index}")
+            _set_self_attention(layer.self_attention, block)
+            if name == "decoder":
+                _set_cross_attention(layer.attention, block)
+            _set_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+            _set_linear(layer.ffn.linear_0, block.feed_forward.intermediate)
+            _set_linear(layer.ffn.linear_1, block.feed_forward.outer)
+
+
+def _set_self_attention(spec, block):
+    _set_norm(spec.layer_norm, block.self_attention_norm)
+    _set_linear(spec.linear[0], block.self_attention.query_key_value)
+    _set_linear(spec.linear[1], block.self_attention.output_projection)
+
+
+def _set_cross_attention(spec, block):
+    attention = block.cross_attention
+    _set_norm(spec.layer_norm, block.cross_attention_norm)
+    _set_linear(spec.linear[0], attention.query_projection)
+    _set_linear(spec.linear[1], attention.key_projection, attention.value_projection)
+    _set_linear(spec.linear[2], attention.output_projection)
+
+
+def _set_norm(spec, norm):
+    spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+
+
+def _set_linear(spec, *projections):
+    """(D, E) kernels, side by side, as one (E, D) weight."""
+    spec.weight = np.concatenate([_array(p.kernel) for p in projections], axis=1).T.copy()
+    spec.bias = np.concatenate([_array(p.bias) for p in projections])
+
+
+def _array(variable):
+    return ops.convert_to_numpy(variable).astype("float32")

@@ -201,7 +201,7 @@ def _chunks(lines, size):
 
 def _evaluate(arguments):
     from keras_transformer.text import ParallelCorpus
-    from keras_transformer.training.evaluation import corpus_scores
+    from keras_transformer.evaluation import corpus_scores
 
     corpus = ParallelCorpus(arguments.source, arguments.target)
     corpus.check()
@@ -219,7 +219,7 @@ def _translate_function(arguments):
 
         return Runner(arguments.artifact).translate
     if arguments.backend == "savedmodel":
-        from keras_transformer.training.evaluation import saved_model_translate
+        from keras_transformer.evaluation import saved_model_translate
 
         return saved_model_translate(arguments.artifact)
     from keras_transformer.training import load_run

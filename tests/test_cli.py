@@ -255,7 +255,7 @@ def test_interruption_and_traceback(monkeypatch, capsys, tmp_path):
 
 
 def test_scores_need_as_many_lines():
-    from keras_transformer.training.evaluation import corpus_scores
+    from keras_transformer.evaluation import corpus_scores
 
     with pytest.raises(ValueError, match="same number of lines, at least one. Received: 1 and 2"):
         corpus_scores(["a"], ["a", "b"])
@@ -264,7 +264,7 @@ def test_scores_need_as_many_lines():
 
 
 def test_scores_say_how_to_get_sacrebleu(monkeypatch):
-    from keras_transformer.training.evaluation import corpus_scores
+    from keras_transformer.evaluation import corpus_scores
 
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match="pip install sacrebleu"):

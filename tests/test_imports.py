@@ -16,6 +16,7 @@ ALLOWED = {
     "registration": set(),
     "quiet": set(),
     "checks": set(),
+    "evaluation": set(),
     "interop": _BELOW_TOP,
     "arguments": set(),
     "config": {"arguments"},

@@ -200,8 +200,8 @@ def _chunks(lines, size):
 
 
 def _evaluate(arguments):
-    from keras_transformer.text import ParallelCorpus
     from keras_transformer.evaluation import corpus_scores
+    from keras_transformer.text import ParallelCorpus
 
     corpus = ParallelCorpus(arguments.source, arguments.target)
     corpus.check()

@@ -26,7 +26,7 @@ ALLOWED = {
     "decoding": _BELOW_DECODING | {"text"},
     "training": _BELOW_TOP,
     "export": _BELOW_TOP | {"quiet"},
-    "cli": _BELOW_TOP | {"training", "export", "quiet", "__init__"},
+    "cli": _BELOW_TOP | {"evaluation", "training", "export", "quiet", "__init__"},
 }
 
 

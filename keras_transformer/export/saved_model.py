@@ -41,7 +41,8 @@ def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwr
     with new_folder(path, overwrite=overwrite) as folder:
         module = ServingModule(model, tokenizer, translator.strategy)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
-        run = tf.saved_model.load(str(folder)).signatures[TEXT_SIGNATURE]
+        loaded = tf.saved_model.load(str(folder))  # owns what its signatures use
+        run = loaded.signatures[TEXT_SIGNATURE]
         strings = tf.constant([sample.encode("utf-8", "surrogatepass") for sample in samples])
         texts = [text.decode() for text in run(text=strings)["translation"].numpy()]
         expected = translator.translate(samples)

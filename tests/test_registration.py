@@ -145,7 +145,7 @@ def test_the_import_hook_leaves_nothing_behind():
         import keras_transformer, keras
         assert all(finder in sys.meta_path for finder in before)
         ours = "keras_transformer.registration"
-            assert not any(type(finder).__module__ == ours for finder in sys.meta_path)
+        assert not any(type(finder).__module__ == ours for finder in sys.meta_path)
         assert type(keras.__spec__.loader).__module__ != ours
         assert keras.__loader__ is keras.__spec__.loader
     """

@@ -72,7 +72,8 @@ def check_causality(model, source_ids, target_ids, *, vocab_size=None, tolerance
         source_ids: (B, S) ids.
         target_ids: (B, T) ids.
         vocab_size: Number of ids V; the last size of the logits when `None`.
-        tolerance: Largest absolute difference that counts as none.
+        tolerance: Largest difference that counts as none, relative to the largest logit where
+            that is above 1.
 
     Returns:
         A `CheckReport`; `changed` of its leaks is the target position that was changed.
@@ -80,6 +81,7 @@ def check_causality(model, source_ids, target_ids, *, vocab_size=None, tolerance
     logits = _logits_function(model)
     source_ids, target_ids = _ids("source_ids", source_ids), _ids("target_ids", target_ids)
     reference = logits(source_ids, target_ids)
+    tolerance *= max(1.0, float(np.abs(reference).max()))
     vocab_size = vocab_size or reference.shape[-1]
     leaks, length = [], target_ids.shape[1]
     for changed in range(1, length):
@@ -101,7 +103,7 @@ def check_padding_invariance(
         target_ids: (B, T) ids, likewise.
         pad_id: The id of padding.
         extra: Numbers of pads to add, to each side in turn.
-        tolerance: Largest absolute difference that counts as none.
+        tolerance: As for `check_causality`.
 
     Returns:
         A `CheckReport`; `changed` of its leaks is the number of pads added, negative for pads
@@ -110,6 +112,7 @@ def check_padding_invariance(
     logits = _logits_function(model)
     source_ids, target_ids = _ids("source_ids", source_ids), _ids("target_ids", target_ids)
     reference = logits(source_ids, target_ids)
+    tolerance *= max(1.0, float(np.abs(reference).max()))
     length, leaks = target_ids.shape[1], []
     is_real = target_ids != pad_id
     for count in extra:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 
 import keras_transformer
@@ -24,11 +25,16 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
     if problem := _usage_problem(arguments):
         parser.error(problem)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
+    # A polite kill ends like an error does: what is half-written gets removed.
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if getattr(arguments, "backend", None) != "litert":  # which needs no TensorFlow
             start_tensorflow()
         arguments.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -41,6 +47,8 @@ def main(argv=None):
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"keras-transformer: error: {message}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return 0
 
 
@@ -177,11 +185,15 @@ def _translate(arguments):
     lines = iter(arguments.text or read_lines(arguments.input or "-"))
     translator = load_run(arguments.run_dir).translator()
     interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
-    received = False
+    done = 0
     for chunk in _chunks(lines, 1 if interactive else _CHUNK):
-        received = True
-        print(*translator.translate(chunk), sep="\n", flush=True)
-    if not received:
+        try:
+            translations = translator.translate(chunk)
+        except ValueError as error:
+            raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
+        print(*translations, sep="\n", flush=True)
+        done += len(chunk)
+    if not done:
         raise ValueError(
             f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
             "is empty"
@@ -203,6 +215,8 @@ def _evaluate(arguments):
     from keras_transformer.evaluation import corpus_scores
     from keras_transformer.text import ParallelCorpus
 
+    if "-" in (arguments.source, arguments.target):
+        raise ValueError("evaluate reads its files twice, so none can be standard input")
     corpus = ParallelCorpus(arguments.source, arguments.target)
     corpus.check()
     translate = _translate_function(arguments)
@@ -233,26 +247,20 @@ def _export(arguments):
     if os.path.exists(arguments.output):
         raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
     run = load_run(arguments.run_dir)
+    options = {
+        "samples": run.samples,
+        "strategy": run.strategy,
+        "max_source_length": run.max_source_length,
+    }
     if arguments.form == "savedmodel":
         from keras_transformer.export.saved_model import export_saved_model
 
-        report = export_saved_model(
-            run.model,
-            run.tokenizer,
-            arguments.output,
-            samples=run.samples,
-            strategy=run.strategy,
-        )
+        report = export_saved_model(run.model, run.tokenizer, arguments.output, **options)
     else:
         from keras_transformer.export.litert import export_litert
 
         report = export_litert(
-            run.model,
-            run.tokenizer,
-            arguments.output,
-            samples=run.samples,
-            mode=arguments.mode,
-            strategy=run.strategy,
+            run.model, run.tokenizer, arguments.output, mode=arguments.mode, **options
         )
     print(
         f"{arguments.output}: {report.identical} of {report.samples} samples as in Python, "

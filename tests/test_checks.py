@@ -72,3 +72,11 @@ def test_wrong_inputs():
     with pytest.raises(ValueError, match=r"must give logits of shape \(B, T, V\).*Received: "):
         check_causality(lambda source, target: np.zeros((2, 3)), source_ids, target_ids)
     assert target_ids[0, 0] == BOS
+
+
+def test_the_tolerance_is_relative_to_large_logits():
+    def large(source_ids, target_ids):
+        noise = 2e-4 * (source_ids.shape[1] % 2)  # float32 noise on logits of about 100
+        return np.full((*target_ids.shape, V), 100.0 + noise, "float32")
+
+    assert check_padding_invariance(large, *inputs(), pad_id=PAD).passed

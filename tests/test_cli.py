@@ -211,6 +211,46 @@ def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, fo
     assert outputs[0] == outputs[1]
 
 
+def test_a_line_that_is_too_long_is_found_by_its_number(run_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_CHUNK", 2)
+    path = tmp_path / "lines.txt"
+    path.write_text("ba\nke\ngu\n" + "ba " * 2000 + "\n")
+    capture = []
+    monkeypatch.setattr("builtins.print", _printing_to(capture))
+    assert cli.main(["translate", str(run_dir), "--input", str(path)]) == 1
+    assert "error: lines 3 to 4: a text must have at most" in capture[-1]
+
+
+def _printing_to(lines):
+    return lambda *texts, **_: lines.append(" ".join(map(str, texts)))
+
+
+def test_evaluate_reads_no_standard_input(fails, run_dir, tmp_path):
+    line = fails("evaluate", run_dir, "--source", "-", "--target", tmp_path / "x")
+    assert "none can be standard input" in line
+
+
+def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root):
+    script = (
+        "import sys, time; from keras_transformer import cli\n"
+        "from keras_transformer.export import saved_model\n"
+        "saved_model.ServingModule = lambda *_: (print('here', flush=True), time.sleep(60))\n"
+        "sys.exit(cli.main())"
+    )
+    command = [sys.executable, "-c", script, "export", str(run_dir), str(tmp_path / "new" / "out")]
+    process = subprocess.Popen(
+        [*command, "--to", "savedmodel"],
+        env={**os.environ, "PYTHONPATH": str(repo_root), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout.readline() == b"here\n"
+    process.terminate()
+    assert process.wait() == 143
+    process.stdout.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -187,7 +187,7 @@ def _parity(folder, translator, samples, mode, ops):
         **compare(
             samples,
             [(decoded(ids), ids) for ids in expected],
-            [(decoded(ids), ids) for ids in received],
+            [(device.decode(ids), ids) for ids in received],
         ),
         promised_agreement=MODES[mode].promised_agreement,
         size_bytes=sum(file.stat().st_size for file in folder.iterdir()),

@@ -48,13 +48,15 @@ class ParityReport:
 
     def check(self):
         """Raises `ParityError` if the promise is broken; returns the report if it is kept."""
-        if self.token_agreement < self.promised_agreement:
+        # Where all tokens are promised, so is the text that they make.
+        texts_differ = self.promised_agreement == 1 and self.identical < self.samples
+        if self.token_agreement < self.promised_agreement or texts_differ:
             source, expected, received = self.first_difference
             raise ParityError(
                 f"a {self.mode} {self.artefact} must give at least {self.promised_agreement:.0%} "
-                f"of Python's tokens. Received: {self.token_agreement:.2%} over {self.samples} "
-                f"samples, first at {source[:80]!r}: Python {expected[:80]!r}, "
-                f"artefact {received[:80]!r}. Nothing was written."
+                f"of Python's tokens. Received: {self.token_agreement:.2%} of the tokens and "
+                f"{self.identical} of {self.samples} texts, first at {source[:80]!r}: "
+                f"Python {expected[:80]!r}, artefact {received[:80]!r}. Nothing was written."
             )
         return self
 

@@ -70,7 +70,7 @@ class Runner:
         """
         if isinstance(texts, (str, bytes)):
             raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
-        return [self._pieces.decode(self.translate_ids(self.encode(text))) for text in texts]
+        return [self.decode(self.translate_ids(self.encode(text))) for text in texts]
 
     def encode(self, text):
         """The ids of one text, EOS at the end, as `translate_ids` takes them."""
@@ -78,6 +78,10 @@ class Runner:
             raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
         text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
         return [*self._pieces.encode(text), self.metadata["eos_id"]]
+
+    def decode(self, ids):
+        """The text of ids that `translate_ids` gave."""
+        return self._pieces.decode(ids)
 
     def translate_ids(self, source_ids):
         """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
@@ -167,6 +171,8 @@ def main(arguments=None):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(__doc__.strip(), file=sys.stderr)
         return 0 if arguments else 2
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
     try:
         runner = Runner(arguments[0])
         for text in arguments[1:] or _standard_input():
@@ -174,7 +180,7 @@ def main(arguments=None):
     except BrokenPipeError:
         # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         print(f"runner: error: {error}", file=sys.stderr)
         return 1
     return 0

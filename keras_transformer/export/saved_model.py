@@ -11,7 +11,9 @@ from keras_transformer.export.signatures import TEXT_SIGNATURE, ServingModule
 REPORT = "assets.extra/parity.json"
 
 
-def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwrite=False):
+def export_saved_model(
+    model, tokenizer, path, *, samples, strategy=None, max_source_length=1024, overwrite=False
+):
     """Writes a SavedModel, runs it, and compares its text with Python's.
 
     The folder holds all it needs, tokenizer included, names no path, and can be moved. Any
@@ -24,6 +26,7 @@ def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwr
         path: The folder to make.
         samples: Sentences to compare on, at least one.
         strategy: Search strategy; `Greedy()` when `None`.
+        max_source_length: Most tokens of a sample, EOS included; the SavedModel has no limit.
         overwrite: Whether a folder that exists is replaced.
 
     Returns:
@@ -37,7 +40,7 @@ def export_saved_model(model, tokenizer, path, *, samples, strategy=None, overwr
     import tensorflow as tf
 
     samples = checked_samples(samples)
-    translator = Translator(model, tokenizer, strategy)
+    translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)
     with new_folder(path, overwrite=overwrite) as folder:
         module = ServingModule(model, tokenizer, translator.strategy)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)

@@ -42,7 +42,6 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.supports_masking = True
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])

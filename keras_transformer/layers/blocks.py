@@ -44,7 +44,6 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.activation = keras.activations.get(activation)
         self.residual = residual
-        self.supports_masking = True
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape

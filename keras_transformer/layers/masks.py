@@ -44,7 +44,7 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
     Args:
         scores_BNTS: (B, N, T, S) scores of any float dtype.
         mask: Boolean, (B, T, S) or (B, N, T, S), or broadcastable to it; `None` for no mask.
-        attention_bias: Additive mask of the same shapes, or `None`.
+        attention_bias: Additive mask of the same shapes, or `None`; -1e9 and below forbids.
 
     Returns:
         (B, N, T, S) float32 weights. They sum to 1, except in a row that may see no key: there
@@ -54,9 +54,13 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
     if attention_bias is not None:
         bias = _with_heads(ops.cast(attention_bias, "float32"), "attention_bias")
         scores_BNTS = scores_BNTS + ops.maximum(bias, MASK_FILL)  # -inf in a whole row is NaN
+    if mask is not None:
+        mask = _with_heads(mask, "attention_mask")
+    if attention_bias is not None:
+        # What the bias forbids is masked: two fills must not meet as equals in the softmax.
+        mask = merge(mask, bias > MASK_FILL)
     if mask is None:
         return _softmax(scores_BNTS)
-    mask = _with_heads(mask, "attention_mask")
     weights_BNTS = _softmax(ops.where(mask, scores_BNTS, MASK_FILL))
     return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
 

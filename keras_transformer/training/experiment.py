@@ -295,5 +295,7 @@ def _toml_value(text):
 def _to_toml(value):
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_to_toml(item) for item in value) + "]"
+    if isinstance(value, float):
+        return repr(value)  # TOML writes inf and nan, JSON Infinity and NaN
     # TOML's strings, numbers and booleans are written as JSON's, but for one control character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

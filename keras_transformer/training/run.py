@@ -110,6 +110,12 @@ def train(experiment, run_dir, *, resume=True):
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
         checkpoint = _fit(model, experiment, data, run_dir)
+        steps, warmup = int(model.optimizer.iterations), experiment.training.warmup_steps
+        if steps < warmup:
+            _say(
+                f"training ended after {steps} steps, within the warm-up of {warmup}: "
+                "train for longer, or lower training.warmup_steps"
+            )
         _finish(model, data, checkpoint, run_dir)
     return run_dir
 

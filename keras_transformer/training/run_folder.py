@@ -45,9 +45,19 @@ class Run:
         """The decoding strategy of the experiment."""
         return Greedy(**dataclasses.asdict(self.experiment.decoding))
 
+    @property
+    def max_source_length(self):
+        """Most source tokens to translate: 1024, or as many as training saw."""
+        return max(1024, self.experiment.data.max_length)
+
     def translator(self):
         """A `Translator` with the experiment's strategy."""
-        return Translator(self.model, self.tokenizer, strategy=self.strategy)
+        return Translator(
+            self.model,
+            self.tokenizer,
+            strategy=self.strategy,
+            max_source_length=self.max_source_length,
+        )
 
 
 def load_run(run_dir):

@@ -102,3 +102,11 @@ def test_samples():
         checked_samples("abc")
     with pytest.raises(TypeError, match="must be a list of strings. Received: b'b' in it"):
         checked_samples(["a", b"b"])
+
+
+def test_texts_count_where_all_tokens_are_promised():
+    found = compare(["a", "b"], [("x y", [5, 6]), ("z", [7])], [("x  y", [5, 6]), ("z", [7])])
+    report = dataclasses.replace(KEPT, **found, promised_agreement=1.0)
+    with pytest.raises(ParityError, match="100.00% of the tokens and 1 of 2 texts"):
+        report.check()
+    assert dataclasses.replace(KEPT, **found, promised_agreement=0.8).check().identical == 1

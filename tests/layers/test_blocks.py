@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy_model import D, F, H, N, U, randomise
+from toy_model import D, F, H, N, U, V, randomise
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, masks
 
@@ -169,3 +169,10 @@ def test_residual_is_checked(block_class):
     message = r"`residual` must be one of \('post', 'pre'\)\. Received: 'sandwich'"
     with pytest.raises(ValueError, match=message):
         block_class(**SIZES, residual="sandwich")
+
+
+def test_an_implicit_keras_mask_is_not_dropped_in_silence():
+    ids = np.array([[1, 2, 0, 0]])
+    states = keras.layers.Embedding(V, D, mask_zero=True)(ids)
+    with pytest.warns(UserWarning, match="does not support masking"):
+        EncoderBlock(N, H, F)(states)

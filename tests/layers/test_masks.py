@@ -148,3 +148,15 @@ def test_a_masked_score_never_wins_however_large():
 def test_a_row_of_minus_infinity_as_bias_is_not_nan():
     bias = np.full((1, 1, 3), -np.inf, "float32")
     assert np.isfinite(masks.attention_softmax(np.ones((1, 2, 1, 3), "float32"), None, bias)).all()
+
+
+def test_what_the_bias_forbids_never_meets_the_mask_as_an_equal():
+    mask = np.array([[[True, False, False]]])
+    bias = np.array([[[-np.inf, 0.0, 0.0]]], "float32")
+    weights = masks.attention_softmax(np.ones((1, 2, 1, 3), "float32"), mask, bias)
+    np.testing.assert_array_equal(weights, np.zeros((1, 2, 1, 3)))
+    alone = masks.attention_softmax(np.ones((1, 2, 1, 3), "float32"), None, bias)
+    np.testing.assert_allclose(alone[0, 0, 0], [0.0, 0.5, 0.5], atol=1e-6)
+    forbidden = np.full_like(bias, -np.inf)
+    nothing = masks.attention_softmax(np.ones((1, 2, 1, 3), "float32"), None, forbidden)
+    np.testing.assert_array_equal(nothing, np.zeros((1, 2, 1, 3)))

@@ -55,6 +55,8 @@ def test_toml_round_trip(path, tmp_path):
     copy.write_text(experiment.to_toml(), encoding="utf-8")
     assert Experiment.load(copy) == experiment
     assert Experiment.from_dict(experiment.to_dict()) == experiment
+    copy.write_text(Experiment.load(path, {"training.max_minutes": "inf"}).to_toml())
+    assert Experiment.load(copy).training.max_minutes == float("inf")
 
 
 def test_config_takes_preset_and_fields(path):

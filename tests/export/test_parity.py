@@ -77,8 +77,8 @@ def test_a_kept_promise():
 def test_a_broken_promise():
     broken = dataclasses.replace(KEPT, token_agreement=0.8999)
     message = (
-        r"a int8 litert must give at least 90% of Python's tokens. Received: 89.99% over 10 "
-        r"samples, first at 'ein Haus': Python 'a house', artefact 'a mouse'. Nothing was written"
+        "a int8 litert must give at least 90% of Python's tokens. Received: 89.99% of the tokens "
+        "and 9 of 10 texts, first at 'ein Haus': Python 'a house', artefact 'a mouse'. Nothing was"
     )
     with pytest.raises(ParityError, match=message):
         broken.check()

@@ -195,10 +195,6 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
 
 @pytest.mark.parametrize("form", ["savedmodel", "litert"])
 def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form):
-    pytest.importorskip("keras_transformer.export.saved_model")
-    if form == "litert":
-        pytest.importorskip("ai_edge_litert")
-        pytest.importorskip("keras_transformer.export.litert")
     artifact = str(tmp_path / "artifact")
     test_set = ["--source", str(toy.with_name("valid.src"))]
     test_set += ["--target", str(toy.with_name("valid.tgt"))]

@@ -8,6 +8,7 @@ import time
 
 from keras import ops
 
+from keras_transformer.arguments import check_choice
 from keras_transformer.decoding import Translator
 from keras_transformer.export import runner
 from keras_transformer.export.folder import new_folder
@@ -78,8 +79,7 @@ def export_litert(
         ParityError: if fewer tokens equal Python's than the mode promises; nothing is written
             then.
     """
-    if mode not in MODES:
-        raise ValueError(f"`mode` must be one of {tuple(MODES)}. Received: {mode!r}")
+    check_choice(MODES, mode=mode)
     samples = checked_samples(samples)
     model = _in_float32(model)
     translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)

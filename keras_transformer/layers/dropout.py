@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash of the element's index, cheap enough to compute twice."""
+"""Dropout whose mask is a hash of the element's index and a seed."""
 
 import keras
 from keras import ops
@@ -44,12 +44,11 @@ def keep_mask(shape, rate, seed):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Layer):
-    """Inverted dropout, as `keras.layers.Dropout`, several times cheaper under XLA on CPU.
+    """Inverted dropout, as `keras.layers.Dropout`, with masks that survive saving.
 
-    XLA's generator takes about as long as a training step of a small Transformer; a hash of
-    index and seed takes next to nothing and fuses with the product. The mask depends on `seed`
-    and on how often the layer was called; Keras leaves the latter out of its files, this layer
-    puts it in, so that a reloaded model goes on with the masks that would have come next.
+    The mask is a hash of index and seed, so it needs no generator on any backend. It depends on
+    `seed` and on how often the layer was called; Keras leaves the latter out of its files, this
+    layer puts it in, so that a reloaded model goes on with the masks that would have come next.
 
     Args:
         rate: Probability that an element is set to 0, in [0, 1).

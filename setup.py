@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent
 PACKAGES = [
     "keras_transformer",
     "keras_transformer.layers",
+    "keras_transformer.models",
     "keras_transformer.decoding",
     "keras_transformer.text",
     "keras_transformer.training",
@@ -18,19 +19,26 @@ PACKAGES = [
 ]
 
 LITERT = ["ai-edge-litert>=2.1", "litert-quantizer>=0.11"]
-EXAMPLES = ["babel", "rich"]
+EXAMPLES = ["babel", "rich", "scikit-learn"]
+# The other backend that layers, models and decoding run on.
+JAX = ["jax[cpu]"]
+PLOTS = ["matplotlib>=3.8"]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
 EXTRAS = {
     "litert": LITERT,
-    "examples": EXAMPLES,
+    "examples": EXAMPLES + PLOTS,
+    "plots": PLOTS,
+    "jax": JAX,
     "tf-models": TF_MODELS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     # ctranslate2: the other runtime that our weights are written for.
     "test": ["pytest>=8", "hypothesis", "ruff", "setuptools>=70.1,<81", "ctranslate2"]
+    + JAX
     + LITERT
     + EXAMPLES
+    + PLOTS
     + TF_MODELS,
 }
 

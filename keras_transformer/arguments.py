@@ -22,3 +22,60 @@ def check_choice(choices, **values):
     for name, value in values.items():
         if value not in choices:
             raise ValueError(f"`{name}` must be one of {tuple(choices)}. Received: {value!r}")
+
+
+def check_flag(*, optional=False, **flags):
+    """Raises ValueError unless every named argument is a bool (or an optional None)."""
+    for name, value in flags.items():
+        if not (isinstance(value, bool) or (optional and value is None)):
+            raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+
+
+def check_positive(**values):
+    """Raises ValueError unless every named argument is a number above 0."""
+    for name, value in values.items():
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+            raise ValueError(f"`{name}` must be a number above 0. Received: {name}={value!r}")
+
+
+def check_key_dim(rotary, key_dim):
+    """Raises ValueError for rotary positions of an odd width: they turn pairs."""
+    if rotary and key_dim % 2:
+        raise ValueError(
+            f"`key_dim` must be even for rotary positions. Received: key_dim={key_dim}"
+        )
+
+
+def check_reach(chunk, window, *, prefix="", suffix=""):
+    """Raises ValueError if attention is to be both in chunks and in a window."""
+    if chunk is not None and window is not None:
+        raise ValueError(
+            f"at most one of `{prefix}chunk{suffix}` and `{prefix}window{suffix}` may be given. "
+            f"Received: {chunk} and {window}"
+        )
+
+
+def check_block(residual, use_residual, use_feed_forward):
+    """Raises ValueError if the bottom-to-top connection has nothing to connect."""
+    if residual == "b2t" and not (use_residual and use_feed_forward):
+        raise ValueError(
+            "`residual='b2t'` must have `use_residual` and `use_feed_forward`. Received: "
+            f"use_residual={use_residual}, use_feed_forward={use_feed_forward}"
+        )
+
+
+def check_buckets(bidirectional, **sizes):
+    """Raises ValueError unless each direction has two buckets and room for the last.
+
+    Args:
+        bidirectional: Whether two directions share the buckets.
+        **sizes: The number of buckets and the largest distance, by their names.
+    """
+    (buckets, number), (distance, largest) = sizes.items()
+    own = number // 2 if bidirectional else number
+    if (bidirectional and number % 2) or own < 2 or largest <= own // 2:
+        raise ValueError(
+            f"`{buckets}` must be even and at least 4 (at least 2 for one direction), and "
+            f"`{distance}` more than half a direction's buckets. Received: "
+            f"{buckets}={number}, {distance}={largest}"
+        )

@@ -4,9 +4,33 @@ import dataclasses
 import difflib
 import json
 
-from keras_transformer.arguments import check_choice, check_rate, check_size
+from keras_transformer.arguments import (
+    check_block,
+    check_buckets,
+    check_choice,
+    check_flag,
+    check_key_dim,
+    check_positive,
+    check_rate,
+    check_reach,
+    check_size,
+)
 
-RESIDUALS = ("post", "pre")
+RESIDUALS = ("post", "pre", "b2t")
+NORMALIZATIONS = ("layer", "rms", "batch", "none")
+# The first three are added to the embeddings, the others act inside self-attention.
+POSITIONS = ("sinusoidal", "tensor2tensor", "learned", "rotary", "relative", "alibi", "none")
+SCORES = ("scaled_dot_product", "dot_product", "additive")
+SHARING = ("all", "target_output", "none")
+
+# Shazeer 2020 (arXiv 2002.05202): activation(x W) * (x V), by the name of the pair.
+GATED_ACTIVATIONS = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+ACTIVATIONS = (
+    *("relu", "gelu", "silu", "swish", "elu", "selu", "celu", "leaky_relu", "relu6", "mish"),
+    *("softplus", "softsign", "squareplus", "tanh", "sigmoid", "hard_sigmoid", "hard_silu"),
+    *("hard_swish", "hard_tanh", "exponential", "linear"),
+    *GATED_ACTIVATIONS,
+)
 
 # Vaswani et al. 2017, table 3 ("base", "big"); "tiny" is the size that fits a phone and a small
 # corpus (the setting published for Multi30k: 4+4 layers, width 128).
@@ -33,7 +57,11 @@ class TransformerConfig:
     """Hyper-parameters of a `Transformer`, in the paper's terms.
 
     Attributes:
-        vocab_size: Rows of the one embedding that source, target and output share (V).
+        vocab_size: Rows of the source's embedding (V), and of the target's where there is no
+            `target_vocab_size`.
+        target_vocab_size: Ids of the target where it has a vocabulary of its own.
+        embedding_sharing: Which matrices are one: `"all"` (the paper: source, target and output),
+            `"target_output"`, or `"none"`.
         model_dim: Width of every layer's input and output (D, the paper's d_model).
         num_heads: Attention heads (N, the paper's h).
         encoder_layers: Encoder blocks.
@@ -41,18 +69,42 @@ class TransformerConfig:
         intermediate_dim: Inner width of the feed-forward layer (F, the paper's d_ff).
         key_dim: Query and key width per head (H, d_k); `model_dim // num_heads` when `None`.
         value_dim: Value width per head (U, d_v); `key_dim` when `None`.
-        activation: Name of a Keras activation for the feed-forward layer.
-        residual: Where the norm stands: `"post"` (the paper, after the residual sum) or `"pre"`
-            (before each sub-layer, with one more norm after the last block).
+        activation: Of the feed-forward layer: a Keras name, or a gated pair of
+            `GATED_ACTIVATIONS`, such as `"swiglu"`.
+        use_bias: Whether attention's projections have biases.
+        positions: `"sinusoidal"` (the paper), `"tensor2tensor"` (its first code: all sines, then
+            all cosines), `"learned"`, `"rotary"` (RoFormer), `"relative"` (T5), `"alibi"`, or
+            `"none"`.
+        max_positions: Rows of the learned table; the longest sequence there is.
+        relative_buckets: Distances that `"relative"` tells apart.
+        relative_max_distance: The distance from which all share the last bucket.
+        residual: Where the norm stands: `"post"` (the paper, after the residual sum), `"pre"`
+            (before each sub-layer), or `"b2t"` (post, and the block's input once more before its
+            last norm; arXiv 2206.00330).
+        use_residual: Whether there is a residual path at all.
+        use_feed_forward: Whether blocks have a feed-forward layer.
+        normalization: `"layer"` (the paper), `"rms"`, `"batch"` (for comparison: its statistics
+            mix positions and batch mates in training), or `"none"`.
+        norm_epsilon: Added to the variance.
+        final_norm: Whether one more norm follows the last block; with `"pre"` alone when `None`.
+        attention_score: `"scaled_dot_product"` (the paper), `"dot_product"`, or `"additive"`
+            (Bahdanau et al. 2015).
+        attention_chunk: Queries that attend at once. The result is the same; the memory grows
+            with the length, not with its square.
+        attention_window: Self-attention sees the `attention_window` nearest tokens to each side,
+            itself included; time and memory grow with the length alone.
         dropout: Rate for sub-layer outputs and for embeddings, as in section 5.4 of the paper.
         attention_dropout: Rate for attention weights.
+        intermediate_dropout: Rate inside the feed-forward layer.
         pad_id: Id that fills the end of a row; never attended to, never scored.
         unk_id: Id of a piece that the vocabulary lacks.
-        bos_id: Id that starts the decoder's input.
+        bos_id: Id that starts the decoder's input; may be the pad's.
         eos_id: Id that ends source and target.
     """
 
     vocab_size: int
+    target_vocab_size: int | None = None
+    embedding_sharing: str = "all"
     model_dim: int = 512
     num_heads: int = 8
     encoder_layers: int = 6
@@ -61,15 +113,40 @@ class TransformerConfig:
     key_dim: int | None = None
     value_dim: int | None = None
     activation: str = "relu"
+    use_bias: bool = True
+    positions: str = "sinusoidal"
+    max_positions: int | None = None
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
     residual: str = "post"
+    use_residual: bool = True
+    use_feed_forward: bool = True
+    normalization: str = "layer"
+    norm_epsilon: float = 1e-6
+    final_norm: bool | None = None
+    attention_score: str = "scaled_dot_product"
+    attention_chunk: int | None = None
+    attention_window: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
+    intermediate_dropout: float = 0.0
     pad_id: int = 0
     unk_id: int = 1
     bos_id: int = 2
     eos_id: int = 3
 
     def __post_init__(self):
+        self._check_fields()
+        self._check_combinations()
+        self._check_special_ids()
+
+    def _check_fields(self):
+        check_flag(
+            use_bias=self.use_bias,
+            use_residual=self.use_residual,
+            use_feed_forward=self.use_feed_forward,
+        )
+        check_flag(optional=True, final_norm=self.final_norm)
         check_size(
             vocab_size=self.vocab_size,
             model_dim=self.model_dim,
@@ -77,30 +154,85 @@ class TransformerConfig:
             encoder_layers=self.encoder_layers,
             decoder_layers=self.decoder_layers,
             intermediate_dim=self.intermediate_dim,
+            relative_buckets=self.relative_buckets,
+            relative_max_distance=self.relative_max_distance,
         )
-        check_size(optional=True, key_dim=self.key_dim, value_dim=self.value_dim)
+        check_size(
+            optional=True,
+            target_vocab_size=self.target_vocab_size,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            max_positions=self.max_positions,
+            attention_chunk=self.attention_chunk,
+            attention_window=self.attention_window,
+        )
+        check_choice(SHARING, embedding_sharing=self.embedding_sharing)
+        check_choice(ACTIVATIONS, activation=self.activation)
+        check_choice(POSITIONS, positions=self.positions)
         check_choice(RESIDUALS, residual=self.residual)
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        check_choice(NORMALIZATIONS, normalization=self.normalization)
+        check_choice(SCORES, attention_score=self.attention_score)
+        check_positive(norm_epsilon=self.norm_epsilon)
+        check_rate(
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            intermediate_dropout=self.intermediate_dropout,
+        )
+
+    def _check_combinations(self):
         if self.key_dim is None and self.model_dim % self.num_heads:
             raise ValueError(
                 "`model_dim` must be divisible by `num_heads` when `key_dim` is not given. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}"
             )
-        self._check_special_ids()
+        check_key_dim(self.positions == "rotary", self.head_key_dim)
+        check_reach(self.attention_chunk, self.attention_window, prefix="attention_")
+        for bidirectional in (True, False):  # the encoder's, and the decoder's
+            check_buckets(
+                bidirectional,
+                relative_buckets=self.relative_buckets,
+                relative_max_distance=self.relative_max_distance,
+            )
+        check_block(self.residual, self.use_residual, self.use_feed_forward)
+        if (self.positions == "learned") != (self.max_positions is not None):
+            raise ValueError(
+                "`max_positions` must be given for learned positions, and for no others. "
+                f"Received: positions={self.positions!r}, max_positions={self.max_positions}"
+            )
+        if self.embedding_sharing == "all" and self.target_vocab_size not in (
+            None,
+            self.vocab_size,
+        ):
+            raise ValueError(
+                "`embedding_sharing` must be 'target_output' or 'none' where source and target "
+                "have different vocabularies. Received: embedding_sharing='all', "
+                f"vocab_size={self.vocab_size}, target_vocab_size={self.target_vocab_size}"
+            )
 
     def _check_special_ids(self):
         ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+        smallest = min(self.vocab_size, self.target_size)
         for name, value in ids.items():
-            if not isinstance(value, int) or not 0 <= value < self.vocab_size:
+            if not isinstance(value, int) or not 0 <= value < smallest:
                 raise ValueError(
                     f"`{name}` must be an id in [0, vocab_size). Received: {name}={value!r}, "
-                    f"vocab_size={self.vocab_size}"
+                    f"vocab_size={smallest}"
                 )
-        if len({self.pad_id, self.bos_id, self.eos_id}) < 3:
+        if self.eos_id in (self.pad_id, self.bos_id):
             raise ValueError(
-                "`pad_id`, `bos_id` and `eos_id` must be three different ids. Received: "
+                "`eos_id` must be another id than `pad_id` and `bos_id`. Received: "
                 f"pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id}"
             )
+
+    @property
+    def target_size(self):
+        """Ids of the target (V), resolved."""
+        return self.target_vocab_size or self.vocab_size
+
+    @property
+    def has_final_norm(self):
+        """`final_norm`, resolved."""
+        return self.residual == "pre" if self.final_norm is None else self.final_norm
 
     @property
     def head_key_dim(self):

@@ -10,7 +10,7 @@ import importlib
 import importlib.abc
 import sys
 
-_MODULES = ("keras_transformer.model", "keras_transformer.training")
+_MODULES = ("keras_transformer.models", "keras_transformer.training")
 
 
 def register_with_keras():

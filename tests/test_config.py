@@ -87,10 +87,14 @@ def test_special_ids_are_checked(name, value):
         toy_config(**{name: value})
 
 
-@pytest.mark.parametrize("same", [("pad_id", "bos_id"), ("pad_id", "eos_id"), ("bos_id", "eos_id")])
-def test_special_ids_differ(same):
-    with pytest.raises(ValueError, match="must be three different ids. Received: pad_id="):
+@pytest.mark.parametrize("same", [("pad_id", "eos_id"), ("bos_id", "eos_id")])
+def test_eos_is_an_id_of_its_own(same):
+    with pytest.raises(ValueError, match="another id than `pad_id` and `bos_id`. Received: pad_id="):
         toy_config(**dict.fromkeys(same, 9))
+
+
+def test_bos_may_be_the_pad():
+    assert toy_config(pad_id=9, bos_id=9).bos_id == 9
 
 
 def test_heads_must_divide_the_width_unless_their_width_is_given():
@@ -101,7 +105,7 @@ def test_heads_must_divide_the_width_unless_their_width_is_given():
 
 
 def test_residual_is_checked():
-    message = r"`residual` must be one of \('post', 'pre'\)\. Received: 'both'"
+    message = r"`residual` must be one of \('post', 'pre', 'b2t'\)\. Received: 'both'"
     with pytest.raises(ValueError, match=message):
         toy_config(residual="both")
 

@@ -21,7 +21,7 @@ from toy_model import (
     toy_transformer,
 )
 
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 from keras_transformer.training import SmoothedCrossEntropy
 
 T, S = 5, 7

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toy_model import PAD, sources, targets, tokens, toy_config, toy_transformer
 
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 from keras_transformer.training import PaperSchedule, SmoothedCrossEntropy
 
 BATCH = {"source_ids": sources([7, 3, 0]), "target_ids": targets(3, 5)}

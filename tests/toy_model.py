@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 
 V, D, N, H, U, F = 23, 11, 3, 13, 17, 19
 PAD, UNK, BOS, EOS = 4, 1, 2, 6

@@ -14,7 +14,7 @@ from keras_transformer.export import runner
 from keras_transformer.export.folder import new_folder
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 from keras_transformer.quiet import quiet
 
 REPORT = "parity.json"
@@ -95,7 +95,7 @@ def export_litert(
 
 
 def _in_float32(model):
-    if model.get_layer("embedding").compute_dtype == "float32":
+    if model.policy.compute_dtype == "float32":
         return model
     copy = Transformer(model.config, dtype="float32")
     for weight, value in zip(copy.weights, model.weights, strict=True):

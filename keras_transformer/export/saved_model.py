@@ -51,7 +51,7 @@ def export_saved_model(
         expected = translator.translate(samples)
         report = ParityReport(
             artefact="savedmodel",
-            mode=model.get_layer("embedding").compute_dtype,
+            mode=model.policy.compute_dtype,
             **compare(
                 samples,
                 [(text, tokenizer.encode(text)) for text in expected],

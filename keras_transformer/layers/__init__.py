@@ -6,8 +6,9 @@ Dimension key, used in docstrings, in einsum strings and as the suffix of local 
     H key width per head (d_k)    U value width per head (d_v)    F feed-forward width
     V vocabulary    K beams
 
-Masks are boolean and True means "attend". Read `masks`, `attention`, `feed_forward`,
-`embedding`, `positions`, `blocks`, in that order.
+Masks are boolean and True means "attend". Read `masks`, `scores`, `multi_head`, `attention`,
+`feed_forward`, `embedding`, `positions`, `block` and `blocks`, in that order; `long` has the
+ways to attend in less memory.
 """
 
 from keras_transformer import registration
@@ -16,17 +17,27 @@ from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.feed_forward import PositionwiseFFN
-from keras_transformer.layers.positions import SinusoidalPositions
+from keras_transformer.layers.normalization import BatchNormalization
+from keras_transformer.layers.positions import (
+    AlibiBias,
+    LearnedPositions,
+    RelativePositionBias,
+    SinusoidalPositions,
+)
 from keras_transformer.layers.projection import Projection
 
 __all__ = [
+    "AlibiBias",
+    "BatchNormalization",
     "CrossAttention",
     "DecoderBlock",
     "Dropout",
     "EncoderBlock",
+    "LearnedPositions",
     "MultiHeadSelfAttention",
     "PositionwiseFFN",
     "Projection",
+    "RelativePositionBias",
     "SinusoidalPositions",
     "TokenEmbedding",
 ]

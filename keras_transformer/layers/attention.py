@@ -1,93 +1,17 @@
 """Multi-head attention: section 3.2 of the paper."""
 
-import math
+import dataclasses
 
 import keras
 from keras import ops
 
-from keras_transformer.arguments import check_rate, check_size
-from keras_transformer.layers import masks
+from keras_transformer.arguments import check_flag, check_key_dim, check_reach, check_size
 from keras_transformer.layers.cache import write_slots
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.projection import projection_of, reshape
-
-
-class MultiHeadAttention(keras.layers.Layer):
-    """What self-attention and cross-attention share: widths, heads, equation 1, the output.
-
-    softmax(Q K^T / sqrt(d_k) + M) V, for every head, then one product with W^O.
-    """
-
-    def __init__(
-        self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        output_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        check_size(num_heads=num_heads, key_dim=key_dim)
-        check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
-        check_rate(dropout=dropout)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = key_dim if value_dim is None else value_dim
-        self.output_dim = output_dim
-        self.dropout = dropout
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return (*input_shape[:-1], self.output_dim or input_shape[-1])
-
-    def _output_spec(self, query, key_length, return_attention_scores):
-        output = keras.KerasTensor(self.compute_output_shape(query.shape), self.compute_dtype)
-        shape = (query.shape[0], self.num_heads, query.shape[1], key_length)
-        scores = keras.KerasTensor(shape, self.compute_dtype)
-        return (output, scores) if return_attention_scores else output
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
-
-    def _build_output(self, query_shape):
-        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.output_projection = projection_of(self, self.output_dim or query_shape[-1], "output")
-        self.output_projection.build((*query_shape[:-1], self.num_heads * self.value_dim))
-
-    def _split_heads(self, states_BTE, head_dim):
-        """(B, T, N * head_dim) -> (B, N, T, head_dim)."""
-        batch, length = ops.shape(states_BTE)[:2]
-        states_BTNH = reshape(states_BTE, (batch, length, self.num_heads, head_dim))
-        return ops.transpose(states_BTNH, (0, 2, 1, 3))
-
-    def _attend(self, query_BNTH, key_BNSH, value_BNSU, mask, attention_bias, training):
-        """Equation 1 and the output product; returns (B, T, output_dim) and (B, N, T, S)."""
-        scores_BNTS = ops.matmul(
-            query_BNTH * (1.0 / math.sqrt(self.key_dim)), ops.transpose(key_BNSH, (0, 1, 3, 2))
-        )
-        weights_BNTS = masks.attention_softmax(scores_BNTS, mask, attention_bias)
-        weights_BNTS = ops.cast(weights_BNTS, value_BNSU.dtype)
-        dropped_BNTS = self.dropout_layer(weights_BNTS, training=training)
-        context_BTNU = ops.transpose(ops.matmul(dropped_BNTS, value_BNSU), (0, 2, 1, 3))
-        batch, length = ops.shape(context_BTNU)[:2]
-        context_BTE = reshape(context_BTNU, (batch, length, self.num_heads * self.value_dim))
-        return self.output_projection(context_BTE), weights_BNTS
+from keras_transformer.layers.long import in_windows
+from keras_transformer.layers.masks import Sight
+from keras_transformer.layers.multi_head import MultiHeadAttention
+from keras_transformer.layers.positions import rotate
+from keras_transformer.layers.projection import projection_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -101,6 +25,12 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         output_dim: Output width; that of the input when `None`.
         dropout: Rate for the attention weights.
         use_bias: Whether the products have biases.
+        score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
+        rotary: Whether queries and keys are turned by their position.
+        chunk_size: Queries that attend at once, for memory that grows with T and not with T^2;
+            the result is the same. All at once when `None`.
+        window_size: Only the `window_size` nearest tokens to each side are seen, the token itself
+            included; time and memory grow with T. All are seen when `None`.
         kernel_initializer: Initializer of the kernels.
         bias_initializer: Initializer of the biases.
 
@@ -109,8 +39,10 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         attention_mask: Boolean, (B, T, T) or broadcastable, such as (B, 1, T) padding;
             True = attend.
         attention_bias: Additive mask, (B, T, T) or (B, N, T, T): the paper's M.
+        position_bias: (N, 2T - 1) bias by distance, as `RelativePositionBias` and `AlibiBias`
+            make it.
         use_causal_mask: Whether position t sees only positions up to t.
-        return_attention_scores: Whether to return the weights too.
+        return_attention_scores: Whether to return the weights too. That takes memory T^2.
         training: Whether dropout is on.
 
     Returns:
@@ -118,6 +50,17 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         the (B, N, T, T) weights before dropout. A query that may see nothing gives the output
         of a zero context.
     """
+
+    def __init__(
+        self, num_heads, key_dim, *args, rotary=False, chunk_size=None, window_size=None, **kwargs
+    ):
+        super().__init__(num_heads, key_dim, *args, chunk_size=chunk_size, **kwargs)
+        check_flag(rotary=rotary)
+        check_size(optional=True, window_size=window_size)
+        check_key_dim(rotary, key_dim)
+        check_reach(chunk_size, window_size, suffix="_size")
+        self.rotary = rotary
+        self.window_size = window_size
 
     def build(self, input_shape):
         widths = 2 * self.key_dim + self.value_dim
@@ -130,58 +73,91 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         inputs,
         attention_mask=None,
         attention_bias=None,
+        position_bias=None,
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
     ):
-        query_BNTH, key_BNTH, value_BNTU = self._project(inputs)
-        length = ops.shape(inputs)[1]
-        mask = masks.merge(
-            attention_mask, masks.causal_mask(length, length) if use_causal_mask else None
+        states = self._project(inputs, ops.arange(ops.shape(inputs)[1]))
+        sight = Sight(
+            attention_mask, attention_bias, position_bias, use_causal_mask, self.window_size
         )
-        output_BTD, weights_BNTT = self._attend(
-            query_BNTH, key_BNTH, value_BNTU, mask, attention_bias, training
-        )
-        return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
+        if return_attention_scores:
+            context_BNTU, weights_BNTT = self._attend(*states, sight, training)
+            return self._merge_heads(context_BNTU), weights_BNTT
+        return self._merge_heads(self._long_or_plain(inputs, *states, sight, training))
 
-    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
-        return self._output_spec(inputs, inputs.shape[1], return_attention_scores)
-
-    def step(self, inputs, cache, position, attention_mask):
+    def step(self, inputs, cache, position, attention_mask, attention_bias=None):
         """The next tokens only, with the keys and values of earlier ones from a cache.
 
         Args:
             inputs: (B, T, D), the T tokens from `position` on; T is usually 1.
             cache: Pair of (B, N, S, H) keys and (B, N, S, U) values, S the longest sequence.
             position: Scalar int, tokens already in the cache.
-            attention_mask: Boolean (1, T, S), `causal_mask(T, S, position)`.
+            attention_mask: Boolean (1, T, S), `causal_mask(T, S, position, window_size)`.
+            attention_bias: (1, N, T, S), the position bias of these queries, or `None`.
 
         Returns:
             The (B, T, output_dim) output and the cache with T more slots written.
         """
-        query_BNTH, key_BNTH, value_BNTU = self._project(inputs)
+        positions = position + ops.arange(ops.shape(inputs)[1])
+        query_BNTH, key_BNTH, value_BNTU = self._project(inputs, positions)
         slots = ops.shape(attention_mask)[-1]
         keys = write_slots(cache[0], key_BNTH, position, slots)
         values = write_slots(cache[1], value_BNTU, position, slots)
-        output_BTD, _ = self._attend(query_BNTH, keys, values, attention_mask, None, False)
-        return output_BTD, (keys, values)
+        sight = Sight(attention_mask, attention_bias)
+        context_BNTU, _ = self._attend(query_BNTH, keys, values, sight, False)
+        return self._merge_heads(context_BNTU), (keys, values)
 
-    def _project(self, inputs):
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        return self._output_spec(inputs, inputs.shape[1], return_attention_scores)
+
+    def get_config(self):
+        return {**super().get_config(), "rotary": self.rotary, "window_size": self.window_size}
+
+    def _project(self, inputs, positions_T):
         states = self.query_key_value(inputs)
         key_width = self.num_heads * self.key_dim
         query, key, value = ops.split(states, [key_width, 2 * key_width], axis=-1)
-        return (
-            self._split_heads(query, self.key_dim),
-            self._split_heads(key, self.key_dim),
-            self._split_heads(value, self.value_dim),
-        )
+        query_BNTH = self._split_heads(query, self.key_dim)
+        key_BNTH = self._split_heads(key, self.key_dim)
+        if self.rotary:
+            query_BNTH, key_BNTH = rotate(query_BNTH, positions_T), rotate(key_BNTH, positions_T)
+        return query_BNTH, key_BNTH, self._split_heads(value, self.value_dim)
+
+    def _long_or_plain(self, inputs, query_BNTH, key_BNTH, value_BNTU, sight, training):
+        """The (B, N, T, U) context, the way that suits the length."""
+        length = inputs.shape[1]
+        states = query_BNTH, key_BNTH, value_BNTU
+        if self.chunk_size is not None and not (length and length <= self.chunk_size):
+            return self._attend_in_chunks(*states, sight, training)
+        is_long = self.window_size is not None and not (length and length <= self.window_size)
+        if is_long and sight.same_for_all_queries:
+            return self._attend_in_windows(*states, sight, training)
+        return self._attend(*states, sight, training)[0]
+
+    def _attend_in_windows(self, query_BNTH, key_BNTH, value_BNTU, sight, training):
+        batch, _, length, _ = ops.shape(query_BNTH)
+        real_BT = ops.ones((batch, length), "bool")
+        if sight.mask is not None:
+            mask = sight.mask if len(sight.mask.shape) == 3 else sight.mask[:, 0]
+            real_BT = ops.logical_and(real_BT, ops.cast(mask, "bool")[:, 0])
+
+        def attend(query, key, value, query_positions, key_positions, mask):
+            mask, bias = dataclasses.replace(sight, mask=mask).of(query_positions, key_positions)
+            weights = self._weights(query, key, mask, bias, self._vector())
+            return self._context(weights, value, self.dropout_layer.next_seed(training))
+
+        states = query_BNTH, key_BNTH, value_BNTU
+        return in_windows(attend, *states, real_BT, self.window_size, sight.causal)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class CrossAttention(MultiHeadAttention):
     """Attention of one sequence to another: the decoder's view of the encoder's output.
 
-    Args: those of `MultiHeadSelfAttention`.
+    Args: those of `MultiHeadSelfAttention`, but for `rotary` and `window_size`: positions of
+        source and target are not on one scale.
 
     Call arguments:
         query: (B, T, D).
@@ -218,15 +194,13 @@ class CrossAttention(MultiHeadAttention):
         return_attention_scores=False,
         training=None,
     ):
-        key_BNSH, value_BNSU = self.project_memory(value, key)
-        output_BTD, weights_BNTS = self._attend(
-            self._split_heads(self.query_projection(query), self.key_dim),
-            key_BNSH,
-            value_BNSU,
-            masks.merge(attention_mask),
-            attention_bias,
-            training,
-        )
+        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        states = query_BNTH, *self.project_memory(value, key)
+        sight = Sight(attention_mask, attention_bias)
+        if self.chunk_size is not None and not return_attention_scores:
+            return self._merge_heads(self._attend_in_chunks(*states, sight, training))
+        context_BNTU, weights_BNTS = self._attend(*states, sight, training)
+        output_BTD = self._merge_heads(context_BNTU)
         return (output_BTD, weights_BNTS) if return_attention_scores else output_BTD
 
     def project_memory(self, value, key=None):
@@ -240,14 +214,9 @@ class CrossAttention(MultiHeadAttention):
 
     def step(self, query, memory_cache, attention_mask):
         """`call` with the keys and values that `project_memory` gave: (B, T, D) -> (B, T, D)."""
-        output_BTD, _ = self._attend(
-            self._split_heads(self.query_projection(query), self.key_dim),
-            *memory_cache,
-            attention_mask,
-            None,
-            False,
-        )
-        return output_BTD
+        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        context_BNTU, _ = self._attend(query_BNTH, *memory_cache, Sight(attention_mask), False)
+        return self._merge_heads(context_BNTU)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return super().compute_output_shape(query_shape)

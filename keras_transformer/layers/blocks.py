@@ -3,107 +3,17 @@
 import keras
 from keras import ops
 
-from keras_transformer.arguments import check_choice, check_rate, check_size
-from keras_transformer.config import RESIDUALS
-from keras_transformer.layers.attention import CrossAttention, MultiHeadSelfAttention
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.feed_forward import PositionwiseFFN
+from keras_transformer.layers.attention import CrossAttention
+from keras_transformer.layers.block import FEED_FORWARD, TransformerBlock
 
-LAYER_NORM_EPSILON = 1e-6
-
-
-class TransformerBlock(keras.layers.Layer):
-    """What both blocks share: sub-layers, each with a residual path, a norm and dropout.
-
-    post: x = Norm(x + Dropout(Sublayer(x)))      (the paper)
-    pre:  x = x + Dropout(Sublayer(Norm(x)))
-    """
-
-    def __init__(
-        self,
-        num_heads,
-        key_dim,
-        intermediate_dim,
-        value_dim=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation="relu",
-        residual="post",
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        check_choice(RESIDUALS, residual=residual)
-        check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
-        check_size(optional=True, value_dim=value_dim)
-        check_rate(dropout=dropout, attention_dropout=attention_dropout)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.intermediate_dim = intermediate_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation = keras.activations.get(activation)
-        self.residual = residual
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "residual": self.residual,
-        }
-
-    def _attention(self, layer, name):
-        return layer(
-            self.num_heads,
-            self.key_dim,
-            self.value_dim,
-            dropout=self.attention_dropout,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _build_feed_forward(self, input_shape):
-        self.feed_forward = PositionwiseFFN(
-            self.intermediate_dim,
-            activation=self.activation,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-        self.feed_forward.build(input_shape)
-
-    def _build_residuals(self, names, input_shape):
-        """One norm and one dropout for each sub-layer, as attributes named after it."""
-        for name in names:
-            norm = keras.layers.LayerNormalization(
-                epsilon=LAYER_NORM_EPSILON, dtype=self.dtype_policy, name=f"{name}_norm"
-            )
-            norm.build(input_shape)
-            dropout = Dropout(self.dropout, dtype=self.dtype_policy, name=f"{name}_dropout")
-            setattr(self, f"{name}_norm", norm)
-            setattr(self, f"{name}_dropout", dropout)
-
-    def _enter(self, name, inputs):
-        """What the sub-layer `name` reads."""
-        return getattr(self, f"{name}_norm")(inputs) if self.residual == "pre" else inputs
-
-    def _leave(self, name, inputs, outputs, training=False):
-        """The residual sum after the sub-layer `name`, normalised where the paper does it."""
-        outputs = inputs + getattr(self, f"{name}_dropout")(outputs, training=training)
-        return getattr(self, f"{name}_norm")(outputs) if self.residual == "post" else outputs
+SELF_ATTENTION, CROSS_ATTENTION = "self_attention", "cross_attention"
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class EncoderBlock(TransformerBlock):
     """Self-attention, then the feed-forward network, each with residual, norm and dropout.
+
+    With `use_causal_mask` it is the block of a decoder-only language model.
 
     Args:
         num_heads: Heads N.
@@ -112,38 +22,90 @@ class EncoderBlock(TransformerBlock):
         value_dim: Value width per head U (d_v); `key_dim` when `None`.
         dropout: Rate for each sub-layer's output (section 5.4).
         attention_dropout: Rate for attention weights.
-        activation: Activation of the feed-forward network.
-        residual: `"post"` (the paper) or `"pre"`; with `"pre"` the stack needs a final norm.
+        intermediate_dropout: Rate inside the feed-forward network.
+        activation: Of the feed-forward network: a Keras activation, or a gated pair by name.
+        residual: `"post"` (the paper), `"pre"` (the stack then needs a final norm) or `"b2t"`.
+        normalization: `"layer"` (the paper), `"rms"`, `"batch"` or `"none"`.
+        norm_epsilon: Added to the variance.
+        use_residual: Whether there are residual paths.
+        use_feed_forward: Whether there is a feed-forward network.
+        use_bias: Whether attention's projections have biases.
+        score: Of `MultiHeadSelfAttention`; so are `rotary`, `chunk_size` and `window_size`.
 
     Call arguments:
         inputs: (B, S, D).
         attention_mask: Boolean, (B, S, S) or broadcastable, such as (B, 1, S) padding.
+        attention_bias: Additive mask, (B, S, S) or (B, N, S, S).
+        position_bias: (N, 2S - 1) bias by distance, or `None`.
+        padding_mask: Boolean (B, S), True at real tokens: those that batch normalization counts.
+            Attention has its own mask.
+        use_causal_mask: Whether position s sees only positions up to s.
+        return_attention_scores: Whether to return the (B, N, S, S) weights too.
         training: Whether dropout is on.
 
     Returns:
-        (B, S, D) in the compute dtype.
+        (B, S, D) in the compute dtype; with `return_attention_scores` a pair of it and the
+        weights.
     """
 
     def build(self, input_shape):
-        self.self_attention = self._attention(MultiHeadSelfAttention, "self_attention")
-        self.self_attention.build(input_shape)
-        self._build_feed_forward(input_shape)
-        self._build_residuals(("self_attention", "feed_forward"), input_shape)
+        self._build_self_attention(input_shape)
+        names = (SELF_ATTENTION, FEED_FORWARD)
+        if self.use_feed_forward:
+            self._build_feed_forward(input_shape)
+        self._build_residuals(names if self.use_feed_forward else names[:1], input_shape)
 
-    def call(self, inputs, attention_mask=None, training=None):
+    def call(
+        self,
+        inputs,
+        attention_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        padding_mask=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        norm = dict(padding_mask=padding_mask, training=training)
         attended = self.self_attention(
-            self._enter("self_attention", inputs), attention_mask=attention_mask, training=training
+            self._enter(SELF_ATTENTION, inputs, **norm),
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            position_bias=position_bias,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
         )
-        states = self._leave("self_attention", inputs, attended, training)
-        fed = self.feed_forward(self._enter("feed_forward", states), training=training)
-        return self._leave("feed_forward", states, fed, training)
+        attended, weights = attended if return_attention_scores else (attended, None)
+        states = self._leave(SELF_ATTENTION, inputs, attended, **norm)
+        states = self._feed(states, inputs, **norm)
+        return (states, weights) if return_attention_scores else states
+
+    def start(self, batch, max_length):
+        """An empty cache for `step` with `max_length` slots: (B, N, T, H) keys, (B, N, T, U)
+        values."""
+        return self._start_self_attention(batch, max_length)
+
+    def step(self, inputs, cache, position, attention_mask, attention_bias=None):
+        """The causal call for the T tokens from `position` on: their states, the new cache."""
+        attended, cache = self.self_attention.step(
+            self._enter(SELF_ATTENTION, inputs), cache, position, attention_mask, attention_bias
+        )
+        states = self._leave(SELF_ATTENTION, inputs, attended)
+        return self._feed(states, inputs), cache
+
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        states = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return states
+        return states, _weights_spec(self, inputs, inputs)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class DecoderBlock(TransformerBlock):
     """Causal self-attention, cross-attention to the encoder's output, feed-forward network.
 
-    Args: those of `EncoderBlock`.
+    Args: those of `EncoderBlock`. `rotary` and `window_size` are for self-attention alone.
 
     Call arguments:
         inputs: (B, T, D).
@@ -151,37 +113,60 @@ class DecoderBlock(TransformerBlock):
         attention_mask: Boolean, (B, T, T) or broadcastable, beside the causal mask, which is
             always on.
         memory_mask: Boolean, (B, T, S) or broadcastable, such as the source's (B, 1, S) padding.
+        attention_bias: Additive mask of self-attention, (B, T, T) or (B, N, T, T).
+        position_bias: (N, 2T - 1) bias of self-attention by distance, or `None`.
+        padding_mask: Boolean (B, T), True at real tokens: those that batch normalization counts.
+        return_attention_scores: Whether to return the weights too.
         training: Whether dropout is on.
 
     Returns:
-        (B, T, D) in the compute dtype.
+        (B, T, D) in the compute dtype; with `return_attention_scores` a triple of it, the
+        (B, N, T, T) weights of self-attention and the (B, N, T, S) weights of cross-attention.
     """
 
     def build(self, inputs_shape, memory_shape):
-        self.self_attention = self._attention(MultiHeadSelfAttention, "self_attention")
-        self.self_attention.build(inputs_shape)
-        self.cross_attention = self._attention(CrossAttention, "cross_attention")
+        self._build_self_attention(inputs_shape)
+        self.cross_attention = self._attention(CrossAttention, CROSS_ATTENTION)
         self.cross_attention.build(inputs_shape, memory_shape)
-        self._build_feed_forward(inputs_shape)
-        self._build_residuals(("self_attention", "cross_attention", "feed_forward"), inputs_shape)
+        names = (SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD)
+        if self.use_feed_forward:
+            self._build_feed_forward(inputs_shape)
+        self._build_residuals(names if self.use_feed_forward else names[:2], inputs_shape)
 
-    def call(self, inputs, memory, attention_mask=None, memory_mask=None, training=None):
+    def call(
+        self,
+        inputs,
+        memory,
+        attention_mask=None,
+        memory_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        padding_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        norm = dict(padding_mask=padding_mask, training=training)
+        options = dict(return_attention_scores=return_attention_scores, training=training)
         attended = self.self_attention(
-            self._enter("self_attention", inputs),
+            self._enter(SELF_ATTENTION, inputs, **norm),
             attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            position_bias=position_bias,
             use_causal_mask=True,
-            training=training,
+            **options,
         )
-        states = self._leave("self_attention", inputs, attended, training)
+        attended, self_weights = attended if return_attention_scores else (attended, None)
+        states = self._leave(SELF_ATTENTION, inputs, attended, **norm)
         crossed = self.cross_attention(
-            self._enter("cross_attention", states),
+            self._enter(CROSS_ATTENTION, states, **norm),
             memory,
             attention_mask=memory_mask,
-            training=training,
+            **options,
         )
-        states = self._leave("cross_attention", states, crossed, training)
-        fed = self.feed_forward(self._enter("feed_forward", states), training=training)
-        return self._leave("feed_forward", states, fed, training)
+        crossed, cross_weights = crossed if return_attention_scores else (crossed, None)
+        states = self._leave(CROSS_ATTENTION, states, crossed, **norm)
+        states = self._feed(states, inputs, **norm)
+        return (states, self_weights, cross_weights) if return_attention_scores else states
 
     def start(self, memory, max_length):
         """The block's cache for `step`: an empty self-attention cache, and cross keys and values.
@@ -195,25 +180,36 @@ class DecoderBlock(TransformerBlock):
             slots, the last two with S.
         """
         cross_cache = self.cross_attention.project_memory(memory)
-        batch, heads = ops.shape(memory)[0], self.num_heads
-        attention, dtype = self.self_attention, self.compute_dtype
-        keys = ops.zeros((batch, heads, max_length, attention.key_dim), dtype)
-        values = ops.zeros((batch, heads, max_length, attention.value_dim), dtype)
-        return (keys, values), cross_cache
+        return self._start_self_attention(ops.shape(memory)[0], max_length), cross_cache
 
-    def step(self, inputs, cache, position, attention_mask, memory_mask):
+    def step(self, inputs, cache, position, attention_mask, memory_mask, attention_bias=None):
         """`call` for the T tokens from `position` on; returns their states and the new cache."""
         self_cache, cross_cache = cache
         attended, self_cache = self.self_attention.step(
-            self._enter("self_attention", inputs), self_cache, position, attention_mask
+            self._enter(SELF_ATTENTION, inputs),
+            self_cache,
+            position,
+            attention_mask,
+            attention_bias,
         )
-        states = self._leave("self_attention", inputs, attended)
+        states = self._leave(SELF_ATTENTION, inputs, attended)
         crossed = self.cross_attention.step(
-            self._enter("cross_attention", states), cross_cache, memory_mask
+            self._enter(CROSS_ATTENTION, states), cross_cache, memory_mask
         )
-        states = self._leave("cross_attention", states, crossed)
-        fed = self.feed_forward(self._enter("feed_forward", states))
-        return self._leave("feed_forward", states, fed), (self_cache, cross_cache)
+        states = self._leave(CROSS_ATTENTION, states, crossed)
+        return self._feed(states, inputs), (self_cache, cross_cache)
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         return inputs_shape
+
+    def compute_output_spec(self, inputs, memory, *args, return_attention_scores=False, **kwargs):
+        states = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return states
+        weights = (_weights_spec(self, inputs, keys) for keys in (inputs, memory))
+        return states, *weights
+
+
+def _weights_spec(block, queries, keys):
+    shape = (queries.shape[0], block.num_heads, queries.shape[1], keys.shape[1])
+    return keras.KerasTensor(shape, block.compute_dtype)

@@ -24,3 +24,18 @@ def write_slots(buffer, update, position, slots=None):
         update = ops.take(update, ops.clip(offset, 0, length - 1), axis=2)
     written = ops.logical_and(offset >= 0, offset < length)
     return ops.where(ops.reshape(written, (1, 1, -1, 1)), update, buffer)
+
+
+def empty_slots(batch, attention, slots):
+    """Zeros for the keys (B, N, S, H) and values (B, N, S, U) of one self-attention.
+
+    Args:
+        batch: B, an integer or a scalar tensor.
+        attention: The `MultiHeadSelfAttention`.
+        slots: S, likewise.
+    """
+    shape = (batch, attention.num_heads, slots)
+    return (
+        ops.zeros((*shape, attention.key_dim), attention.compute_dtype),
+        ops.zeros((*shape, attention.value_dim), attention.compute_dtype),
+    )

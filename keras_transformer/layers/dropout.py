@@ -42,6 +42,11 @@ def keep_mask(shape, rate, seed):
     return ops.reshape(_mix(index * stride + offset) >= _uint32(threshold), shape)
 
 
+def seed_of_part(seed, index):
+    """A seed of its own for each part of what `seed` was drawn for."""
+    return ops.stack([_mix(_uint32(seed[0]) + _uint32(index) * _uint32(_GOLDEN)), _uint32(seed[1])])
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Layer):
     """Inverted dropout, as `keras.layers.Dropout`, with masks that survive saving.
@@ -67,9 +72,17 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=False):
-        if not training or self.rate == 0:
+        return self.drop(inputs, self.next_seed(training))
+
+    def next_seed(self, training):
+        """The seed of the next mask, or `None` where nothing is dropped."""
+        return self.seed_generator.next() if training and self.rate > 0 else None
+
+    def drop(self, inputs, seed):
+        """`inputs` with the mask of `seed`: the same for the same seed."""
+        if seed is None:
             return inputs
-        keep = keep_mask(ops.shape(inputs), self.rate, self.seed_generator.next())
+        keep = keep_mask(ops.shape(inputs), self.rate, seed)
         scaled = inputs * ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return ops.where(keep, scaled, ops.zeros((), inputs.dtype))
 

@@ -48,7 +48,13 @@ class TokenEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs, reverse=False):
-        return self._logits(inputs) if reverse else self._lookup(inputs)
+        return self._logits(inputs) if reverse else self._checked_lookup(inputs)
+
+    def lookup(self, ids):
+        """The call for ids that are known to be in [0, V), such as those that a search chose."""
+        # Flat ids: one row lookup, which the LiteRT exporter quantizes together with the logits.
+        rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
+        return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
 
     def compute_output_spec(self, inputs, reverse=False):
         shape = self.compute_output_shape(inputs.shape, reverse)
@@ -67,10 +73,10 @@ class TokenEmbedding(keras.layers.Layer):
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
 
-    def _lookup(self, ids):
-        # Flat ids: one row lookup, which the LiteRT exporter quantizes together with the logits.
-        rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
-        return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
+    def _checked_lookup(self, ids):
+        known = ops.logical_and(ids >= 0, ids < self.vocab_size)
+        rows = self.lookup(ops.clip(ids, 0, self.vocab_size - 1))
+        return ops.where(ops.expand_dims(known, -1), rows, ops.cast(float("nan"), rows.dtype))
 
     def _logits(self, states):
         leading = ops.shape(states)[:-1]

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.arguments import check_rate, check_size
+from keras_transformer.config import GATED_ACTIVATIONS
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import projection_of
 
@@ -11,10 +12,14 @@ from keras_transformer.layers.projection import projection_of
 class PositionwiseFFN(keras.layers.Layer):
     """FFN(x) = activation(x W1 + b1) W2 + b2, the same at every position (eq. 2).
 
+    With a gated activation, FFN(x) = (activation(x Wg + bg) * (x W1 + b1)) W2 + b2
+    (Shazeer 2020, arXiv 2002.05202).
+
     Args:
         intermediate_dim: Inner width F.
         output_dim: Output width; that of the input when `None`.
-        activation: Name of a Keras activation, or a callable; the paper's is `"relu"`.
+        activation: Name of a Keras activation, or a callable; the paper's is `"relu"`. The
+            gated pairs are `"glu"` (sigmoid), `"reglu"`, `"geglu"` and `"swiglu"` (silu).
         dropout: Rate for the inner activations. The paper has none there.
         use_bias: Whether the two products have biases.
         kernel_initializer: Initializer of both kernels.
@@ -45,7 +50,8 @@ class PositionwiseFFN(keras.layers.Layer):
         check_rate(dropout=dropout)
         self.intermediate_dim = intermediate_dim
         self.output_dim = output_dim
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
+        self.is_gated = isinstance(self.activation, str)
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -56,12 +62,20 @@ class PositionwiseFFN(keras.layers.Layer):
         model_dim = input_shape[-1]
         self.intermediate = projection_of(self, self.intermediate_dim, "intermediate")
         self.intermediate.build(input_shape)
+        if self.is_gated:
+            self.gate = projection_of(self, self.intermediate_dim, "gate")
+            self.gate.build(input_shape)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.outer = projection_of(self, self.output_dim or model_dim, "output")
         self.outer.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, inputs, training=None):
-        hidden_BTF = self.activation(self.intermediate(inputs))
+        hidden_BTF = self.intermediate(inputs)
+        if self.is_gated:
+            function = keras.activations.get(GATED_ACTIVATIONS[self.activation])
+            hidden_BTF = function(self.gate(inputs)) * hidden_BTF
+        else:
+            hidden_BTF = self.activation(hidden_BTF)
         return self.outer(self.dropout_layer(hidden_BTF, training=training))
 
     def compute_output_shape(self, input_shape):
@@ -72,9 +86,24 @@ class PositionwiseFFN(keras.layers.Layer):
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
             "output_dim": self.output_dim,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialized_activation(self.activation),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
+
+
+def activation_of(identifier):
+    """A Keras activation, or the name of a gated pair as it is.
+
+    Raises:
+        ValueError: if Keras knows no such activation.
+    """
+    is_gated = isinstance(identifier, str) and identifier in GATED_ACTIVATIONS
+    return identifier if is_gated else keras.activations.get(identifier)
+
+
+def serialized_activation(activation):
+    """What `activation_of` makes the activation from again, ready for JSON."""
+    return activation if isinstance(activation, str) else keras.activations.serialize(activation)

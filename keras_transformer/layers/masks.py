@@ -1,9 +1,12 @@
 """Which query may see which key: every mask is made here and combined here, once.
 
-Masks are boolean, True = attend. They end as one float32 bias that is added to the scores, so
-that the additive mask M of the paper (`attention_bias`) and the boolean masks meet in one sum.
+Masks are boolean, True = attend. The additive mask M of the paper (`attention_bias`) and the
+biases of relative positions are added to the scores in float32, where both meet the masks.
 """
 
+import dataclasses
+
+import keras
 from keras import ops
 
 # A finite fill: `exp` of it is exactly 0 next to any key that may be seen, and never NaN.
@@ -15,17 +18,30 @@ def padding_mask(ids, pad_id):
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(query_length, key_length, first_position=0):
+def causal_mask(query_length, key_length, first_position=0, window=None):
     """(1, T, S) boolean: query t, at position `first_position + t`, sees keys up to itself.
 
     Args:
         query_length: T, an integer or a scalar tensor.
         key_length: S, likewise; the size of the cache in cached decoding.
         first_position: Position of the first query, an integer or a scalar tensor.
+        window: How many keys, itself included, a query sees; all when `None`.
     """
-    query_positions_T1 = first_position + ops.expand_dims(ops.arange(query_length), 1)
-    key_positions_1S = ops.expand_dims(ops.arange(key_length), 0)
-    return ops.expand_dims(key_positions_1S <= query_positions_T1, 0)
+    positions_T = first_position + ops.arange(query_length)
+    mask_TS = sight_mask(positions_T, ops.arange(key_length), causal=True, window=window)
+    return ops.expand_dims(mask_TS, 0)
+
+
+def sight_mask(query_positions, key_positions, *, causal, window):
+    """(T, S) boolean from (T,) and (S,) positions, or `None` where every query sees every key."""
+    offsets_TS = offsets(query_positions, key_positions)
+    causal_TS = offsets_TS <= 0 if causal else None
+    return merge(causal_TS, None if window is None else ops.abs(offsets_TS) < window)
+
+
+def offsets(query_positions, key_positions):
+    """(T, S) integers: how far each key stands behind each query; negative before it."""
+    return ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
 
 
 def merge(*masks):
@@ -38,8 +54,52 @@ def merge(*masks):
     return merged
 
 
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    """What the queries of one attention may see, for all of them or for some.
+
+    Attributes:
+        mask: Boolean, (B, T, S) or (B, N, T, S), or broadcastable to it; `None` for no mask.
+        bias: Additive mask of the same shapes, or `None`; -1e9 and below forbids.
+        position_bias: (N, 2T - 1) bias of a key that stands -(T - 1) to T - 1 behind the query,
+            or `None`.
+        causal: Whether a query sees only keys up to itself.
+        window: Keys this near are seen, or `None` for all.
+    """
+
+    mask: object = None
+    bias: object = None
+    position_bias: object = None
+    causal: bool = False
+    window: int | None = None
+
+    @property
+    def same_for_all_queries(self):
+        """Whether the masks that were given only say which keys are real."""
+        return self.bias is None and (self.mask is None or self.mask.shape[-2] == 1)
+
+    def of(self, query_positions, key_positions, rows=None):
+        """The boolean mask and the float bias, each (B, N, T, S), broadcastable, or `None`.
+
+        Args:
+            query_positions: (T,) integers.
+            key_positions: (S,) integers.
+            rows: (T,) indices of these queries in the masks; `None` when the masks are for them.
+        """
+        sight = sight_mask(query_positions, key_positions, causal=self.causal, window=self.window)
+        if sight is not None:
+            sight = ops.expand_dims(sight, (0, 1))
+        bias = _rows(_with_heads(self.bias, "attention_bias"), rows)
+        if self.position_bias is not None:
+            shift = (ops.shape(self.position_bias)[1] - 1) // 2  # T - 1
+            index = ops.clip(offsets(query_positions, key_positions) + shift, 0, 2 * shift)
+            bias_1NTS = ops.expand_dims(ops.take(self.position_bias, index, axis=1), 0)
+            bias = bias_1NTS if bias is None else ops.cast(bias, bias_1NTS.dtype) + bias_1NTS
+        return merge(_rows(_with_heads(self.mask, "attention_mask"), rows), sight), bias
+
+
 def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
-    """Masked softmax over the keys, in float32.
+    """Masked softmax over the keys, in float32 (in float64 for float64 scores).
 
     Args:
         scores_BNTS: (B, N, T, S) scores of any float dtype.
@@ -47,22 +107,25 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
         attention_bias: Additive mask of the same shapes, or `None`; -1e9 and below forbids.
 
     Returns:
-        (B, N, T, S) float32 weights. They sum to 1, except in a row that may see no key: there
-        they are all 0, so an empty sentence gives zeros and never NaN.
+        (B, N, T, S) weights. They sum to 1, except in a row that may see no key: there they are
+        all 0, so an empty sentence gives zeros and never NaN.
     """
-    scores_BNTS = ops.cast(scores_BNTS, "float32")
+    scores_BNTS = at_least_float32(scores_BNTS)
+    mask = _with_heads(mask, "attention_mask")
     if attention_bias is not None:
-        bias = _with_heads(ops.cast(attention_bias, "float32"), "attention_bias")
+        bias = _with_heads(ops.cast(attention_bias, scores_BNTS.dtype), "attention_bias")
         scores_BNTS = scores_BNTS + ops.maximum(bias, MASK_FILL)  # -inf in a whole row is NaN
-    if mask is not None:
-        mask = _with_heads(mask, "attention_mask")
-    if attention_bias is not None:
         # What the bias forbids is masked: two fills must not meet as equals in the softmax.
         mask = merge(mask, bias > MASK_FILL)
     if mask is None:
         return _softmax(scores_BNTS)
     weights_BNTS = _softmax(ops.where(mask, scores_BNTS, MASK_FILL))
-    return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
+    return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), weights_BNTS.dtype)
+
+
+def at_least_float32(values):
+    """`values` in float32, or as they are in float64."""
+    return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
 
 
 def _softmax(scores):
@@ -71,6 +134,8 @@ def _softmax(scores):
 
 
 def _with_heads(mask, name):
+    if mask is None:
+        return None
     if len(mask.shape) not in (3, 4):
         # Two sizes could be (B, S) or (T, S), and a wrong guess would be silent.
         raise ValueError(
@@ -78,3 +143,10 @@ def _with_heads(mask, name):
             f"`mask[:, None, :]`. Received: shape={tuple(mask.shape)}"
         )
     return ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask
+
+
+def _rows(mask, rows):
+    """The rows of a mask that has one for each query."""
+    if mask is None or rows is None or mask.shape[-2] == 1:
+        return mask
+    return ops.take(mask, rows, axis=-2)

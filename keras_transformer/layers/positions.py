@@ -1,12 +1,22 @@
-"""Sinusoidal positions: section 3.5 of the paper."""
+"""Positions: section 3.5 of the paper, and what came after it.
+
+Sinusoidal and learned positions are added to the embeddings. Rotary positions turn queries and
+keys. Relative and ALiBi positions are added to the scores, by the distance of query and key.
+"""
 
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
+from keras_transformer.layers.masks import offsets
 
-def sinusoidal_encoding(positions, dim):
+LAYOUTS = ("interleaved", "split")
+
+
+def sinusoidal_encoding(positions, dim, layout="interleaved"):
     """Encodes positions: PE[p, 2i] = sin(p / 10000^(2i/d)), PE[p, 2i+1] = cos(same).
 
     Computed, not looked up, so there is no longest position; in float32, so that neighbouring
@@ -15,13 +25,19 @@ def sinusoidal_encoding(positions, dim):
     Args:
         positions: (P,) integers.
         dim: Width d, odd or even.
+        layout: `"interleaved"` (the paper), or `"split"`: Tensor2Tensor's timing signal, all
+            sines and then all cosines, with rates 10000^(-i / (d/2 - 1)), and a 0 where d is odd.
 
     Returns:
         (P, dim) float32.
     """
-    pairs = (dim + 1) // 2
-    rates = ops.exp(ops.arange(pairs, dtype="float32") * (-2.0 * math.log(1e4) / dim))
+    pairs = (dim + 1) // 2 if layout == "interleaved" else dim // 2
+    exponent = -2.0 / dim if layout == "interleaved" else -1.0 / max(pairs - 1, 1)
+    rates = ops.exp(ops.arange(pairs, dtype="float32") * (exponent * math.log(1e4)))
     angles = ops.expand_dims(ops.cast(positions, "float32"), 1) * rates
+    if layout == "split":
+        waves = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        return ops.pad(waves, ((0, 0), (0, dim - 2 * pairs)))
     waves = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
     return ops.reshape(waves, (-1, 2 * pairs))[:, :dim]
 
@@ -29,6 +45,9 @@ def sinusoidal_encoding(positions, dim):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SinusoidalPositions(keras.layers.Layer):
     """Adds sinusoidal position encodings to embeddings.
+
+    Args:
+        layout: `"interleaved"` (the paper) or `"split"` (Tensor2Tensor).
 
     Call arguments:
         inputs: (B, T, D) embeddings.
@@ -39,15 +58,241 @@ class SinusoidalPositions(keras.layers.Layer):
         (B, T, D) in the compute dtype; the sum is rounded to it once.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, layout="interleaved", **kwargs):
         super().__init__(**kwargs)
+        check_choice(LAYOUTS, layout=layout)
+        self.layout = layout
         self.supports_masking = True
         self.built = True
 
     def call(self, inputs, first_position=0):
         length, dim = ops.shape(inputs)[1], inputs.shape[2]
-        encoding_TD = sinusoidal_encoding(first_position + ops.arange(length), dim)
+        positions = first_position + ops.arange(length)
+        encoding_TD = sinusoidal_encoding(positions, dim, self.layout)
         return ops.cast(ops.cast(inputs, "float32") + encoding_TD, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "layout": self.layout}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LearnedPositions(keras.layers.Layer):
+    """Adds a learned row for each position to embeddings (Gehring et al. 2017).
+
+    Beyond the table there is nothing that was learned: a sequence that is known to be longer is
+    an error; where the length is known only at run time, the rows beyond are NaN.
+
+    Args:
+        max_positions: Rows of the table.
+        embeddings_initializer: Its initializer.
+
+    Call arguments:
+        inputs: (B, T, D) embeddings.
+        first_position: As for `SinusoidalPositions`.
+
+    Returns:
+        (B, T, D) in the compute dtype.
+
+    Raises:
+        ValueError: if the last position is known to lie beyond the table.
+    """
+
+    def __init__(self, max_positions, embeddings_initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        check_size(max_positions=max_positions)
+        self.max_positions = max_positions
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer or keras.initializers.RandomNormal(stddev=0.02)
+        )
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_positions, input_shape[-1]),
+            initializer=self.embeddings_initializer,
+        )
+
+    def call(self, inputs, first_position=0):
+        self._check(inputs.shape[1], first_position)
+        positions_T = first_position + ops.arange(ops.shape(inputs)[1])
+        rows_TD = ops.take(
+            self.embeddings, ops.minimum(positions_T, self.max_positions - 1), axis=0
+        )
+        known_T1 = ops.expand_dims(positions_T < self.max_positions, 1)
+        return inputs + ops.where(known_T1, rows_TD, ops.cast(float("nan"), rows_TD.dtype))
+
+    def _check(self, length, first_position):
+        known = isinstance(first_position, int) and length is not None
+        if known and first_position + length > self.max_positions:
+            raise ValueError(
+                "a sequence must have at most `max_positions` tokens. Received: "
+                f"{first_position + length} tokens, max_positions={self.max_positions}"
+            )
+
+    def compute_output_spec(self, inputs, first_position=0):
+        self._check(inputs.shape[1], first_position)
+        return keras.KerasTensor(inputs.shape, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_positions": self.max_positions,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+
+def rotate(states_BNTH, positions_T):
+    """Rotary positions (Su et al. 2021, arXiv 2104.09864, eq. 34): turns each pair of a state.
+
+    Pair i is (i, i + H/2), as in GPT-NeoX and Llama; it turns by position * 10000^(-2i/H). The
+    product of a query and a key then depends on their distance alone. Computed in float32.
+
+    Args:
+        states_BNTH: (B, N, T, H) queries or keys, H even.
+        positions_T: (T,) integers.
+
+    Returns:
+        (B, N, T, H) in the dtype of the states.
+    """
+    half = states_BNTH.shape[-1] // 2
+    rates = ops.exp(ops.arange(half, dtype="float32") * (-math.log(1e4) / half))
+    angles_TH = ops.expand_dims(ops.cast(positions_T, "float32"), 1) * rates
+    cos, sin = ops.cos(angles_TH), ops.sin(angles_TH)
+    states = ops.cast(states_BNTH, "float32")
+    first, second = states[..., :half], states[..., half:]
+    turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return ops.cast(turned, states_BNTH.dtype)
+
+
+class PositionBias(keras.layers.Layer):
+    """A bias for the scores of each head, by the distance of key and query.
+
+    Call arguments:
+        inputs: (B, T, ...); only the length T is read.
+
+    Returns:
+        (N, 2T - 1) float32: the bias of a key that stands -(T - 1) to T - 1 behind its query,
+        for `position_bias` of `MultiHeadSelfAttention`.
+    """
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        check_size(num_heads=num_heads)
+        self.num_heads = num_heads
+
+    def call(self, inputs):
+        length = ops.shape(inputs)[1]
+        return self._of(ops.arange(1 - length, length))
+
+    def between(self, query_positions, key_positions):
+        """(T,) and (S,) positions -> (1, N, T, S) float32, for `step`."""
+        return ops.expand_dims(self._of(offsets(query_positions, key_positions)), 0)
+
+    def compute_output_shape(self, input_shape):
+        length = input_shape[1]
+        return (self.num_heads, None if length is None else 2 * length - 1)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RelativePositionBias(PositionBias):
+    """T5's learned bias for each bucket of distances (Raffel et al. 2020, section 2.1).
+
+    Half of a direction's buckets hold one distance each, the others grow like a logarithm up to
+    `max_distance`, and the last holds all beyond. One table serves all blocks of a stack.
+
+    Args:
+        num_heads: Heads N.
+        num_buckets: Rows of the table.
+        max_distance: Distance from which all share a bucket.
+        bidirectional: Whether keys behind the query have buckets of their own; `False` for a
+            decoder.
+    """
+
+    def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
+        super().__init__(num_heads, **kwargs)
+        check_size(num_buckets=num_buckets, max_distance=max_distance)
+        check_flag(bidirectional=bidirectional)
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        check_buckets(bidirectional, num_buckets=num_buckets, max_distance=max_distance)
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.num_buckets, self.num_heads),
+            initializer=keras.initializers.RandomNormal(stddev=self.num_heads**-0.5),
+        )
+
+    def bucket(self, offsets):
+        """Integer distances of any shape, key minus query -> their buckets, int32."""
+        offsets = ops.cast(offsets, "int32")
+        buckets = self.num_buckets // 2 if self.bidirectional else self.num_buckets
+        distance = ops.abs(offsets) if self.bidirectional else ops.maximum(-offsets, 0)
+        # A logarithm would round; the distance at which each bucket begins does not.
+        starts = ops.convert_to_tensor(_bucket_starts(buckets, self.max_distance), "int32")
+        bucket = ops.sum(ops.cast(ops.expand_dims(distance, -1) >= starts, "int32"), axis=-1)
+        behind = ops.cast(offsets > 0, "int32") * buckets
+        return bucket + behind if self.bidirectional else bucket
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+        }
+
+    def _of(self, offsets):
+        table_NK = ops.transpose(ops.cast(self.embeddings, "float32"))
+        return ops.take(table_NK, self.bucket(offsets), axis=1)
+
+
+def _bucket_starts(buckets, max_distance):
+    """The least distance of each bucket but the first, for one direction."""
+    exact = buckets // 2
+    growth = np.arange(1, buckets - exact) / (buckets - exact)
+    larger = np.ceil(exact * (max_distance / exact) ** growth - 1e-9)
+    return np.concatenate([np.arange(1, exact + 1), larger]).astype("int32")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class AlibiBias(PositionBias):
+    """Minus the distance, times a slope for each head (Press et al. 2022, arXiv 2108.12409).
+
+    The slopes are 2^(-8 i / N) for N a power of 2; for others those of the power below, and
+    every second one of the power above, as in the paper's code. To both sides alike in an
+    encoder.
+
+    Args:
+        num_heads: Heads N.
+    """
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(num_heads, **kwargs)
+        self.built = True
+
+    def _of(self, offsets):
+        distance = ops.cast(ops.abs(offsets), "float32")
+        slopes = np.reshape(_slopes(self.num_heads), (-1, *[1] * len(distance.shape)))
+        return -ops.convert_to_tensor(slopes, "float32") * ops.expand_dims(distance, 0)
+
+
+def _slopes(heads):
+    power = 2 ** int(math.log2(heads))
+    slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
+    between = [2.0 ** (-8.0 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return slopes + between[: heads - power]

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 from keras_transformer.text import (
     ParallelCorpus,
     SentencePieceTokenizer,

@@ -10,7 +10,7 @@ import keras
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Greedy, Translator
-from keras_transformer.model import Transformer
+from keras_transformer.models import Transformer
 from keras_transformer.text import SentencePieceTokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
 

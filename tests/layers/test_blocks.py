@@ -166,7 +166,7 @@ def test_cache_is_in_the_compute_dtype():
 
 @pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
 def test_residual_is_checked(block_class):
-    message = r"`residual` must be one of \('post', 'pre'\)\. Received: 'sandwich'"
+    message = r"`residual` must be one of \('post', 'pre', 'b2t'\)\. Received: 'sandwich'"
     with pytest.raises(ValueError, match=message):
         block_class(**SIZES, residual="sandwich")
 

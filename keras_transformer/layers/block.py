@@ -1,0 +1,184 @@
+"""What both blocks share: sub-layers, each with a residual path, a norm and dropout."""
+
+import keras
+
+from keras_transformer.arguments import (
+    check_block,
+    check_choice,
+    check_flag,
+    check_positive,
+    check_rate,
+    check_size,
+)
+from keras_transformer.config import NORMALIZATIONS, RESIDUALS
+from keras_transformer.layers.attention import MultiHeadSelfAttention
+from keras_transformer.layers.cache import empty_slots
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.feed_forward import (
+    PositionwiseFFN,
+    activation_of,
+    serialized_activation,
+)
+from keras_transformer.layers.normalization import normalization_of, normalized
+
+FEED_FORWARD = "feed_forward"
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Sub-layers with residual paths (section 3.1).
+
+    post: x = Norm(x + Dropout(Sublayer(x)))      (the paper)
+    pre:  x = x + Dropout(Sublayer(Norm(x)))
+    b2t:  post, and the block's input is added once more before the last norm
+          (Takase et al. 2022, arXiv 2206.00330)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        intermediate_dim,
+        value_dim=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        intermediate_dropout=0.0,
+        activation="relu",
+        residual="post",
+        normalization="layer",
+        norm_epsilon=1e-6,
+        use_residual=True,
+        use_feed_forward=True,
+        use_bias=True,
+        score="scaled_dot_product",
+        rotary=False,
+        chunk_size=None,
+        window_size=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_choice(RESIDUALS, residual=residual)
+        check_choice(NORMALIZATIONS, normalization=normalization)
+        check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
+        check_size(optional=True, value_dim=value_dim)
+        check_rate(
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            intermediate_dropout=intermediate_dropout,
+        )
+        check_positive(norm_epsilon=norm_epsilon)
+        check_flag(use_residual=use_residual, use_feed_forward=use_feed_forward)
+        check_block(residual, use_residual, use_feed_forward)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.intermediate_dim = intermediate_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.intermediate_dropout = intermediate_dropout
+        self.activation = activation_of(activation)
+        self.residual = residual
+        self.normalization = normalization
+        self.norm_epsilon = norm_epsilon
+        self.use_residual = use_residual
+        self.use_feed_forward = use_feed_forward
+        self.use_bias = use_bias
+        self.score = score
+        self.rotary = rotary
+        self.chunk_size = chunk_size
+        self.window_size = window_size
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return input_shape
+
+    def get_config(self):
+        same = (
+            *("num_heads", "key_dim", "intermediate_dim", "value_dim", "dropout"),
+            *("attention_dropout", "intermediate_dropout", "residual", "normalization"),
+            *("norm_epsilon", "use_residual", "use_feed_forward", "use_bias", "score", "rotary"),
+            *("chunk_size", "window_size"),
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in same},
+            "activation": serialized_activation(self.activation),
+        }
+
+    def _attention(self, layer, name, **options):
+        return layer(
+            self.num_heads,
+            self.key_dim,
+            self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.use_bias,
+            score=self.score,
+            chunk_size=self.chunk_size,
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
+
+    def _build_self_attention(self, input_shape):
+        self.self_attention = self._attention(
+            MultiHeadSelfAttention,
+            "self_attention",
+            rotary=self.rotary,
+            window_size=self.window_size,
+        )
+        self.self_attention.build(input_shape)
+
+    def _build_feed_forward(self, input_shape):
+        self.feed_forward = PositionwiseFFN(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.intermediate_dropout,
+            dtype=self.dtype_policy,
+            name=FEED_FORWARD,
+        )
+        self.feed_forward.build(input_shape)
+
+    def _build_residuals(self, names, input_shape):
+        """One norm and one dropout for each sub-layer, as attributes named after it."""
+        for name in names:
+            norm = normalization_of(self, f"{name}_norm")
+            if norm is not None:
+                norm.build(input_shape)
+            dropout = Dropout(self.dropout, dtype=self.dtype_policy, name=f"{name}_dropout")
+            setattr(self, f"{name}_norm", norm)
+            setattr(self, f"{name}_dropout", dropout)
+
+    def _start_self_attention(self, batch, max_length):
+        return empty_slots(batch, self.self_attention, max_length)
+
+    def _enter(self, name, inputs, **norm):
+        """What the sub-layer `name` reads."""
+        if self.residual != "pre":
+            return inputs
+        return normalized(getattr(self, f"{name}_norm"), inputs, **norm)
+
+    def _leave(self, name, inputs, outputs, block_inputs=None, **norm):
+        """The residual sum after the sub-layer `name`, normalised where the paper does it.
+
+        Args:
+            name: Of the sub-layer.
+            inputs: What came in before `_enter`.
+            outputs: What the sub-layer made of it.
+            block_inputs: What came into the block, if this is its last sub-layer.
+            **norm: `padding_mask` and `training`, for `normalized`.
+        """
+        states = getattr(self, f"{name}_dropout")(outputs, training=norm.get("training", False))
+        if self.use_residual:
+            states = inputs + states
+        if self.residual == "b2t" and block_inputs is not None:
+            states = block_inputs + states
+        if self.residual == "pre":
+            return states
+        return normalized(getattr(self, f"{name}_norm"), states, **norm)
+
+    def _feed(self, states, block_inputs, **norm):
+        """The feed-forward sub-layer, where there is one."""
+        if not self.use_feed_forward:
+            return states
+        fed = self.feed_forward(
+            self._enter(FEED_FORWARD, states, **norm), training=norm.get("training", False)
+        )
+        return self._leave(FEED_FORWARD, states, fed, block_inputs, **norm)

@@ -1,0 +1,107 @@
+"""Attention for long sequences: the same sums as plain attention, in less memory.
+
+Plain attention holds a (T, S) matrix for every head, and training keeps it for the gradient.
+"""
+
+import keras
+from keras import ops
+
+
+def in_chunks(attend, query_BNTH, others, chunk):
+    """`attend` for `chunk` queries at a time: memory grows with T and S, not with T * S.
+
+    Nothing inside a chunk is kept for the gradient, it is computed again (Rabe and Staats 2021,
+    arXiv 2112.05682; a chunk of queries sees all keys at once, so there is nothing to rescale).
+
+    Args:
+        attend: `attend(query (B, N, C, H), rows, index, *others) -> (B, N, C, U)`, where `rows`
+            are the (C,) queries and `index` is the chunk's number. Gradients reach `query` and
+            `others`, and nothing else that it uses.
+        query_BNTH: (B, N, T, H).
+        others: The other tensors that need a gradient.
+        chunk: C.
+
+    Returns:
+        (B, N, T, U).
+    """
+    batch, heads, length, width = ops.shape(query_BNTH)
+    count = _blocks(length, chunk)
+    padded = _pad_length(query_BNTH, 0, count * chunk - length)
+    chunks_CBNcH = ops.transpose(
+        ops.reshape(padded, (batch, heads, count, chunk, width)), (2, 0, 1, 3, 4)
+    )
+
+    def one(inputs):
+        chunk_BNcH, index = inputs
+        rows = ops.minimum(index * chunk + ops.arange(chunk), length - 1)  # pads: any row will do
+        recomputed = keras.remat(lambda query, *others: attend(query, rows, index, *others))
+        return recomputed(chunk_BNcH, *others)
+
+    context_BNCcU = ops.transpose(ops.map(one, (chunks_CBNcH, ops.arange(count))), (1, 2, 0, 3, 4))
+    width = context_BNCcU.shape[-1]
+    return ops.reshape(context_BNCcU, (batch, heads, count * chunk, width))[:, :, :length]
+
+
+def in_windows(attend, query_BNTH, key_BNTH, value_BNTU, real_BT, window, causal):
+    """`attend` in blocks of `window` queries, each to its own and the neighbouring keys.
+
+    Time and memory are T * 3 * window (2 when causal) instead of T * T.
+
+    Args:
+        attend: `attend(query (B*, N, W, H), key (B*, N, K, H), value (B*, N, K, U), query
+            positions (W,), key positions (K,), mask (B*, 1, 1, K)) -> (B*, N, W, U)`, B* for
+            batch times blocks; positions count from the start of the block.
+        query_BNTH, key_BNTH: (B, N, T, H).
+        value_BNTU: (B, N, T, U).
+        real_BT: (B, T) boolean, which keys are real.
+        window: W.
+        causal: Whether keys behind the query's block are needed at all.
+
+    Returns:
+        (B, N, T, U).
+    """
+    batch, heads, length, width = ops.shape(query_BNTH)
+    count = _blocks(length, window)
+    rest, behind = count * window - length, 0 if causal else window
+
+    def neighbours(states_BNTH):
+        """(B, N, T, H) -> (B*, N, K, H): each block with those next to it."""
+        states_BNTH = _pad_length(states_BNTH, window, rest + behind)
+        batch, heads, _, width = ops.shape(states_BNTH)
+        total = count + (1 if causal else 2)
+        blocks_BNCWH = ops.reshape(states_BNTH, (batch, heads, total, window, width))
+        parts = [blocks_BNCWH[:, :, first : first + count] for first in range(3 - causal)]
+        return _blocks_in_batch(ops.concatenate(parts, axis=3))
+
+    padded = _pad_length(query_BNTH, 0, rest)
+    blocks_BNCWH = ops.reshape(padded, (batch, heads, count, window, width))
+    context = attend(
+        _blocks_in_batch(blocks_BNCWH),
+        neighbours(key_BNTH),
+        neighbours(value_BNTU),
+        ops.arange(window),
+        ops.arange(-window, window + behind),
+        ops.transpose(neighbours(ops.expand_dims(real_BT, (1, 3))), (0, 1, 3, 2)),
+    )
+    width = context.shape[-1]
+    context_BNCWU = ops.transpose(
+        ops.reshape(context, (batch, count, heads, window, width)), (0, 2, 1, 3, 4)
+    )
+    return ops.reshape(context_BNCWU, (batch, heads, count * window, width))[:, :, :length]
+
+
+def _blocks(length, size):
+    return (length + size - 1) // size
+
+
+def _pad_length(states, before, after):
+    """Zeros before and after along axis -2."""
+    return ops.pad(states, ((0, 0), (0, 0), (before, after), (0, 0)))
+
+
+def _blocks_in_batch(blocks_BNCKH):
+    """(B, N, C, K, H) -> (B * C, N, K, H)."""
+    batch, heads, count, keys, width = ops.shape(blocks_BNCKH)
+    return ops.reshape(
+        ops.transpose(blocks_BNCKH, (0, 2, 1, 3, 4)), (batch * count, heads, keys, width)
+    )

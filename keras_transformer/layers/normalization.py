@@ -1,0 +1,63 @@
+"""Normalization by name."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` of the real tokens, without Keras' implicit masks.
+
+    Call arguments:
+        inputs: (B, T, D).
+        padding_mask: (B, T) boolean, True at real tokens: those that the batch's statistics
+            count; all when `None`.
+        training: Whether the batch's own statistics are used, and the running ones updated.
+
+    Returns:
+        (B, T, D) in the compute dtype.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = False
+
+    def call(self, inputs, padding_mask=None, training=None):
+        return super().call(inputs, training=training, mask=padding_mask)
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return input_shape
+
+
+def normalization_of(layer, name):
+    """The norm that `layer.normalization` names, with the layer's epsilon and dtype policy.
+
+    Args:
+        layer: Anything with `normalization`, `norm_epsilon` and `dtype_policy`.
+        name: Of the new layer.
+
+    Returns:
+        A Keras layer, or `None` for `"none"`. All compute their statistics in float32.
+    """
+    options = dict(epsilon=layer.norm_epsilon, dtype=layer.dtype_policy, name=name)
+    if layer.normalization == "layer":
+        return keras.layers.LayerNormalization(**options)
+    if layer.normalization == "rms":
+        return keras.layers.RMSNormalization(**options)
+    if layer.normalization == "batch":
+        return BatchNormalization(**options)
+    return None
+
+
+def normalized(norm, states_BTD, *, padding_mask=None, training=None):
+    """`norm` of the states, or the states where there is none.
+
+    Args:
+        norm: What `normalization_of` gave.
+        states_BTD: (B, T, D).
+        padding_mask, training: Of `BatchNormalization`; other norms see one position at a time.
+    """
+    if norm is None:
+        return states_BTD
+    if isinstance(norm, BatchNormalization):
+        return norm(states_BTD, padding_mask=padding_mask, training=training)
+    return norm(states_BTD)

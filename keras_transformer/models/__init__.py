@@ -1,0 +1,17 @@
+"""Functional Keras models of the layers: encoder-decoder, decoder only, encoder only."""
+
+from keras_transformer.models.attention_scores import AttentionScores, attention_scores
+from keras_transformer.models.classifiers import SequenceClassifier, TokenClassifier
+from keras_transformer.models.language_model import LanguageModel
+from keras_transformer.models.transformer import Cache, Memory, Transformer
+
+__all__ = [
+    "AttentionScores",
+    "Cache",
+    "LanguageModel",
+    "Memory",
+    "SequenceClassifier",
+    "TokenClassifier",
+    "Transformer",
+    "attention_scores",
+]

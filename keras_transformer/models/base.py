@@ -1,0 +1,49 @@
+"""What all models share: a config, a dtype policy, and a `fit` that refuses text."""
+
+import keras
+
+from keras_transformer.config import TransformerConfig
+
+
+class TransformerModel(keras.Model):
+    """A functional model that is made from a `TransformerConfig`.
+
+    Ids must lie in [0, V); one that does not makes its row NaN, in every mode.
+    """
+
+    def __init__(self, config, inputs, outputs, policy, **kwargs):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.config = config
+        self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
+
+    @property
+    def policy(self):
+        """The dtype policy of the layers."""
+        return self._policy
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
+        for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
+            dtype = getattr(item, "dtype", "")
+            if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
+                raise ValueError(
+                    "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
+                    "in tf.data, for example with `dataset.map`. Received: dtype=string"
+                )
+        return super().fit(x, y, *args, **kwargs)
+
+    def get_config(self):
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+def as_config(config):
+    """A `TransformerConfig`, or a dict of its fields, as a `TransformerConfig`."""
+    return TransformerConfig.from_dict(config) if isinstance(config, dict) else config

@@ -1,0 +1,50 @@
+"""`LanguageModel`: the decoder alone, as a functional Keras model."""
+
+import keras
+from keras import ops
+
+from keras_transformer.models.base import TransformerModel, as_config
+from keras_transformer.models.stack import Stack, encoder_blocks, token_embedding
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LanguageModel(TransformerModel):
+    """A decoder-only Transformer: (B, T) int32 ids to float32 logits (B, T, V) of the next ones.
+
+    It has `decoder_layers` blocks of causal self-attention over `target_vocab_size` (or else
+    `vocab_size`) ids, and nothing of the config's encoder. Input and output embeddings are one
+    matrix, unless `embedding_sharing` is `"none"`. A row starts with `bos_id`.
+
+    Args:
+        config: A `TransformerConfig`.
+    """
+
+    def __init__(self, config, **kwargs):
+        config, dtype = as_config(config), kwargs.pop("dtype", None)
+        embedding = output = token_embedding(config.target_size, config, dtype, "embedding")
+        if config.embedding_sharing == "none":
+            output = token_embedding(config.target_size, config, dtype, "output_embedding")
+        blocks = encoder_blocks(config, config.decoder_layers, "decoder", dtype)
+        decoder = Stack(config, "target", embedding, blocks, dtype)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        # No padding mask: pads follow the real tokens, and the causal mask hides them.
+        logits = output(decoder.encode(token_ids, None, causal=True), reverse=True)
+        kwargs.setdefault("name", "language_model")
+        super().__init__(config, token_ids, logits, dtype, **kwargs)
+        self._decoder, self._output = decoder, output
+
+    def start(self, batch_size, max_length):
+        """An empty cache for `batch_size` rows of at most `max_length` tokens, for `step`."""
+        return tuple(block.start(batch_size, max_length) for block in self._decoder.blocks)
+
+    def step(self, token_ids, cache, position):
+        """As `Transformer.step`: (B, T) ids from `position` on -> (B, T, V) logits, new cache."""
+        slots = ops.shape(cache[0][0])[2]
+        states, cache = self._decoder.step(token_ids, cache, position, slots)
+        return self._output(states, reverse=True), cache
+
+    def attention_scores(self, token_ids):
+        """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""
+        decoder = []
+        self._decoder.encode(token_ids, None, causal=True, scores=decoder)
+        return [], decoder, []

@@ -1,0 +1,200 @@
+"""One side of a model: embedding, positions, dropout, blocks, and the norm after them."""
+
+import types
+
+from keras import ops
+
+from keras_transformer.layers import (
+    AlibiBias,
+    DecoderBlock,
+    Dropout,
+    EncoderBlock,
+    LearnedPositions,
+    RelativePositionBias,
+    SinusoidalPositions,
+    TokenEmbedding,
+    masks,
+)
+from keras_transformer.layers.normalization import normalization_of, normalized
+
+
+class Stack:
+    """The layers of the source's or the target's side, as functions of ids.
+
+    Args:
+        config: A `TransformerConfig`.
+        side: `"source"` or `"target"`, the first part of layers' names.
+        embedding: The side's `TokenEmbedding`.
+        blocks: Its `EncoderBlock`s or `DecoderBlock`s.
+        dtype: Dtype policy of the layers, or `None` for Keras' own.
+    """
+
+    def __init__(self, config, side, embedding, blocks, dtype):
+        self.config = config
+        self.embedding = embedding
+        self.positions = added_positions(config, dtype, f"{side}_positions")
+        self.position_bias = _position_bias(config, side, dtype)
+        self.dropout = Dropout(config.dropout, dtype=dtype, name=f"{side}_dropout")
+        self.blocks = blocks
+        self.norm = None
+        if config.has_final_norm:
+            name = {"source": "encoder", "target": "decoder"}[side]
+            self.norm = normalization_of(_norm_options(config, self.dropout), f"{name}_norm")
+
+    def encode(self, ids, mask_B1S, causal=False, scores=None):
+        """(B, S) ids -> (B, S, D) states.
+
+        Args:
+            ids: (B, S) int32.
+            mask_B1S: (B, 1, S) boolean, True at keys that may be seen, or `None`.
+            causal: Whether a position sees only positions up to itself.
+            scores: A list that gets the (B, N, S, S) attention weights of each block, or `None`.
+        """
+        states, options = self._enter(ids)
+        for block in self.blocks:
+            outputs = block(
+                states,
+                attention_mask=mask_B1S,
+                use_causal_mask=causal,
+                return_attention_scores=scores is not None,
+                **options,
+            )
+            states = outputs if scores is None else outputs[0]
+            if scores is not None:
+                scores.append(outputs[1])
+        return self._leave(states, ids)
+
+    def decode(self, ids, memory, scores=None):
+        """(B, T) ids and a `Memory` -> (B, T, D) states.
+
+        `scores`, a list or `None`, gets a pair of (B, N, T, T) and (B, N, T, S) weights a block.
+        """
+        # No padding mask on the target: pads follow the real tokens, and the causal mask hides
+        # them.
+        states, options = self._enter(ids)
+        for block in self.blocks:
+            outputs = block(
+                states,
+                memory.states,
+                memory_mask=memory.mask,
+                return_attention_scores=scores is not None,
+                **options,
+            )
+            states = outputs if scores is None else outputs[0]
+            if scores is not None:
+                scores.append(outputs[1:])
+        return self._leave(states, ids)
+
+    def step(self, token_ids, caches, position, slots, *memory_mask):
+        """(B, T) ids from `position` on -> (B, T, D) states, and the new cache of each block."""
+        count = ops.shape(token_ids)[1]
+        mask = masks.causal_mask(count, slots, position, self.config.attention_window)
+        bias = None
+        if self.position_bias is not None:
+            positions_T = position + ops.arange(count)
+            bias = self.position_bias.between(positions_T, ops.arange(slots))
+        states = self.embedding.lookup(token_ids)
+        if self.positions is not None:
+            states = self.positions(states, first_position=position)
+        new = []
+        for block, cache in zip(self.blocks, caches, strict=True):
+            states, cache = block.step(states, cache, position, mask, *memory_mask, bias)
+            new.append(cache)
+        return normalized(self.norm, states), tuple(new)
+
+    def _enter(self, ids):
+        """The first block's input, and what every block is called with."""
+        states = self.embedding(ids)
+        if self.positions is not None:
+            states = self.positions(states)
+        states = self.dropout(states)
+        options = {"padding_mask": self._counted(ids)}
+        if self.position_bias is not None:
+            options["position_bias"] = self.position_bias(states)
+        return states, options
+
+    def _leave(self, states, ids):
+        return normalized(self.norm, states, padding_mask=self._counted(ids))
+
+    def _counted(self, ids):
+        """Which positions batch normalization counts."""
+        if self.config.normalization != "batch":
+            return None
+        return masks.padding_mask(ids, self.config.pad_id)
+
+
+def encoder_blocks(config, count, name, dtype):
+    """`count` blocks of self-attention and feed-forward network."""
+    options = _block_options(config, dtype)
+    return tuple(EncoderBlock(**options, name=f"{name}_{index}") for index in range(count))
+
+
+def decoder_blocks(config, dtype):
+    """The blocks that also attend to the encoder's output."""
+    options = _block_options(config, dtype)
+    count = range(config.decoder_layers)
+    return tuple(DecoderBlock(**options, name=f"decoder_{index}") for index in count)
+
+
+def token_embedding(vocab_size, config, dtype, name):
+    """A (V, D) embedding."""
+    return TokenEmbedding(vocab_size, config.model_dim, dtype=dtype, name=name)
+
+
+def added_positions(config, dtype, name):
+    """The layer that adds positions to embeddings, or `None` where they act in attention."""
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(dtype=dtype, name=name)
+    if config.positions == "tensor2tensor":
+        return SinusoidalPositions("split", dtype=dtype, name=name)
+    if config.positions == "learned":
+        return LearnedPositions(config.max_positions, dtype=dtype, name=name)
+    return None
+
+
+def _position_bias(config, side, dtype):
+    name = f"{side}_position_bias"
+    if config.positions == "alibi":
+        return AlibiBias(config.num_heads, dtype=dtype, name=name)
+    if config.positions == "relative":
+        return RelativePositionBias(
+            config.num_heads,
+            config.relative_buckets,
+            config.relative_max_distance,
+            bidirectional=side == "source",
+            dtype=dtype,
+            name=name,
+        )
+    return None
+
+
+def _norm_options(config, layer):
+    return types.SimpleNamespace(
+        normalization=config.normalization,
+        norm_epsilon=config.norm_epsilon,
+        dtype_policy=layer.dtype_policy,
+    )
+
+
+def _block_options(config, dtype):
+    return dict(
+        num_heads=config.num_heads,
+        key_dim=config.head_key_dim,
+        value_dim=config.head_value_dim,
+        intermediate_dim=config.intermediate_dim,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        intermediate_dropout=config.intermediate_dropout,
+        activation=config.activation,
+        residual=config.residual,
+        normalization=config.normalization,
+        norm_epsilon=config.norm_epsilon,
+        use_residual=config.use_residual,
+        use_feed_forward=config.use_feed_forward,
+        use_bias=config.use_bias,
+        score=config.attention_score,
+        rotary=config.positions == "rotary",
+        chunk_size=config.attention_chunk,
+        window_size=config.attention_window,
+        dtype=dtype,
+    )

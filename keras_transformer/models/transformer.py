@@ -1,0 +1,118 @@
+"""`Transformer`: the encoder-decoder of the paper as a functional Keras model."""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer.layers import masks
+from keras_transformer.models.base import TransformerModel, as_config
+from keras_transformer.models.stack import Stack, decoder_blocks, encoder_blocks, token_embedding
+
+
+class Memory(NamedTuple):
+    """What the encoder gives the decoder."""
+
+    states: object  # (B, S, D), compute dtype
+    mask: object  # (B, 1, S) boolean, True at real source tokens
+
+
+class Cache(NamedTuple):
+    """What cached decoding carries from step to step, all of fixed size."""
+
+    blocks: tuple  # a decoder block: ((keys, values) (B, N, T, H|U), (same of the source))
+    memory_mask: object  # (B, 1, S) boolean
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Transformer(TransformerModel):
+    """The Transformer of "Attention Is All You Need".
+
+    A functional model: `{"source_ids": (B, S), "target_ids": (B, T)}`, both int32, to float32
+    logits (B, T, V). `target_ids` start with `bos_id`; logits at position t are of the token
+    after it. Train it with `compile` and `fit`; decode with `encode`, `start` and `step`, which
+    use the same weights, or with `keras_transformer.Translator`.
+
+    Ids must lie in [0, V); one that does not makes its row's logits NaN, in every mode.
+
+    Args:
+        config: A `TransformerConfig`.
+    """
+
+    def __init__(self, config, **kwargs):
+        config, dtype = as_config(config), kwargs.pop("dtype", None)
+        source, target, output = _embeddings(config, dtype)
+        encoder = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
+        encoder = Stack(config, "source", source, encoder, dtype)
+        decoder = Stack(config, "target", target, decoder_blocks(config, dtype), dtype)
+        inputs = {
+            "source_ids": keras.Input((None,), dtype="int32", name="source_ids"),
+            "target_ids": keras.Input((None,), dtype="int32", name="target_ids"),
+        }
+        memory = _encode(encoder, inputs["source_ids"])
+        logits = output(decoder.decode(inputs["target_ids"], memory), reverse=True)
+        kwargs.setdefault("name", "transformer")
+        super().__init__(config, inputs, logits, dtype, **kwargs)
+        self._encoder, self._decoder, self._output = encoder, decoder, output
+
+    def encode(self, source_ids):
+        """(B, S) int32 source ids -> `Memory`."""
+        return _encode(self._encoder, source_ids)
+
+    def start(self, memory, max_length):
+        """An empty `Cache` with room for `max_length` target tokens.
+
+        The keys and values of the source are projected here, once.
+
+        Args:
+            memory: The `Memory` of the source.
+            max_length: Integer or scalar int tensor.
+        """
+        blocks = tuple(block.start(memory.states, max_length) for block in self._decoder.blocks)
+        return Cache(blocks, memory.mask)
+
+    def step(self, token_ids, cache, position):
+        """Logits of the token after each of `token_ids`, and the cache that holds them too.
+
+        Args:
+            token_ids: (B, T) int32 in [0, V), the tokens at `position`, `position + 1`, …; T is
+                usually 1. Not checked: they come from a search.
+            cache: The `Cache` of the tokens before.
+            position: Scalar int, tokens already in the cache. `position + T` must not exceed
+                the cache's `max_length`.
+
+        Returns:
+            (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
+        """
+        slots = ops.shape(cache.blocks[0][0][0])[2]
+        states, blocks = self._decoder.step(
+            token_ids, cache.blocks, position, slots, cache.memory_mask
+        )
+        return self._output(states, reverse=True), Cache(blocks, cache.memory_mask)
+
+    def attention_scores(self, source_ids, target_ids):
+        """Weights of every block: lists of encoder, decoder and cross-attention's.
+
+        (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype.
+        """
+        encoder, decoder = [], []
+        memory = _encode(self._encoder, source_ids, encoder)
+        self._decoder.decode(target_ids, memory, decoder)
+        return encoder, [pair[0] for pair in decoder], [pair[1] for pair in decoder]
+
+
+def _encode(encoder, source_ids, scores=None):
+    mask_B1S = ops.expand_dims(masks.padding_mask(source_ids, encoder.config.pad_id), 1)
+    return Memory(encoder.encode(source_ids, mask_B1S, scores=scores), mask_B1S)
+
+
+def _embeddings(config, dtype):
+    """The source's, the target's and the output's embedding; some of them are one layer."""
+    if config.embedding_sharing == "all":
+        shared = token_embedding(config.vocab_size, config, dtype, "embedding")
+        return shared, shared, shared
+    source = token_embedding(config.vocab_size, config, dtype, "source_embedding")
+    target = token_embedding(config.target_size, config, dtype, "target_embedding")
+    if config.embedding_sharing == "target_output":
+        return source, target, target
+    return source, target, token_embedding(config.target_size, config, dtype, "output_embedding")

@@ -10,6 +10,15 @@ def check_size(*, optional=False, **sizes):
             raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
 
 
+def check_count(**counts):
+    """Raises ValueError unless every named argument is an integer of at least 0."""
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(
+                f"`{name}` must be an integer of at least 0. Received: {name}={value!r}"
+            )
+
+
 def check_rate(**rates):
     """Raises ValueError unless every named argument is a number in [0, 1)."""
     for name, value in rates.items():

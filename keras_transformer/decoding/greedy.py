@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.arguments import check_size
+from keras_transformer.arguments import check_count, check_size
 
 
 class GreedyState(NamedTuple):
@@ -33,6 +33,14 @@ def likeliest_tokens(logits, special_ids):
     return chosen
 
 
+def forced_tokens(tokens, prefix_ids, position, pad_id):
+    """(B,) tokens, replaced by those of the (B, P) prefixes where these are not over yet."""
+    is_slot = ops.equal(ops.arange(ops.shape(prefix_ids)[1]), position)
+    forced = ops.sum(ops.where(is_slot, prefix_ids, 0), axis=1)
+    inside = ops.any(ops.logical_and(is_slot, ops.not_equal(prefix_ids, pad_id)), axis=1)
+    return ops.where(inside, forced, tokens)
+
+
 @dataclasses.dataclass(frozen=True)
 class Greedy:
     """Takes the likeliest token at each step, never pad or BOS; of equals, the lowest id.
@@ -50,10 +58,10 @@ class Greedy:
     max_length: int | None = None
 
     def __post_init__(self):
-        check_size(extra_length=self.extra_length)
+        check_count(extra_length=self.extra_length)
         check_size(optional=True, max_length=self.max_length)
 
-    def search(self, step, cache, limits, slots, special_ids):
+    def search(self, step, cache, limits, slots, special_ids, prefix_ids=None):
         """Decodes until every row has ended.
 
         Args:
@@ -62,6 +70,8 @@ class Greedy:
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
             special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+            prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; `None` for
+                none. They count towards the limits.
 
         Returns:
             (B, T) int32 ids, each row its tokens, then pads; a row that reached its limit has
@@ -82,6 +92,8 @@ class Greedy:
         def advance(position, token_ids, output_ids, finished, cache):
             logits, cache = step(token_ids, cache, position)
             likeliest = likeliest_tokens(logits[:, -1], special_ids)
+            if prefix_ids is not None:
+                likeliest = forced_tokens(likeliest, prefix_ids, position, special_ids.pad_id)
             token_ids = ops.where(finished, special_ids.pad_id, likeliest)
             is_slot = ops.equal(ops.arange(slots), position)
             output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)

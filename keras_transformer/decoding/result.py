@@ -32,10 +32,47 @@ def decode(model, source_ids, strategy):
     lengths = ops.sum(ops.cast(is_real, "int32"), axis=1)
     limits = ops.where(ops.any(is_content, axis=1), lengths + strategy.extra_length, 0)
     slots = ops.shape(source_ids)[1] + strategy.extra_length
-    if strategy.max_length is not None:
-        limits = ops.minimum(limits, strategy.max_length)
-        slots = ops.minimum(slots, strategy.max_length)
+    limits, slots = _limited(limits, slots, strategy, config)
     memory = model.encode(source_ids)
     ids = strategy.search(model.step, model.start(memory, slots), limits, slots, config)
+    return DecodingResult(ids, _truncated(ids, limits, config))
+
+
+def generate(model, prompt_ids, strategy):
+    """Continues a batch of prompts.
+
+    Each row's limit is the number of its own tokens plus `strategy.extra_length`; an empty prompt
+    starts from nothing.
+
+    Args:
+        model: A `LanguageModel`, or anything with its `config`, `start` and `step`.
+        prompt_ids: (B, P) int32 tokens without BOS, then pads.
+        strategy: A search strategy such as `Greedy()`.
+
+    Returns:
+        A `DecodingResult`; its rows begin with the prompts.
+    """
+    config = model.config
+    batch, width = ops.shape(prompt_ids)
+    is_real = ops.not_equal(prompt_ids, config.pad_id)
+    limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
+    limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
+    cache = model.start(batch, slots)
+    ids = strategy.search(model.step, cache, limits, slots, config, prefix_ids=prompt_ids)
+    return DecodingResult(ids, _truncated(ids, limits, config))
+
+
+def _limited(limits, slots, strategy, config):
+    """Row limits and cache size, below those of the strategy and of learned positions."""
+    for longest in (strategy.max_length, config.max_positions):
+        if longest is not None:
+            limits = ops.minimum(limits, longest)
+            # A size that is known stays an integer: JAX makes no arrays of traced sizes.
+            is_known = isinstance(slots, int)
+            slots = min(slots, longest) if is_known else ops.minimum(slots, longest)
+    return limits, slots
+
+
+def _truncated(ids, limits, config):
     ends = ops.any(ops.equal(ids, config.eos_id), axis=1)
-    return DecodingResult(ids, ops.logical_and(limits > 0, ops.logical_not(ends)))
+    return ops.logical_and(limits > 0, ops.logical_not(ends))

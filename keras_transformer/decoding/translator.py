@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_transformer.arguments import check_size
+from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.greedy import Greedy
 from keras_transformer.decoding.result import decode
 
@@ -18,28 +19,41 @@ class Translator:
 
     Args:
         model: A `Transformer`.
-        tokenizer: The tokenizer it was trained with.
+        tokenizer: The tokenizer it was trained with; that of the source, where the target has
+            another.
         strategy: A search strategy.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         batch_size: Sentences a batch.
         max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
-            what was cut off would be missing from the answer.
+            what was cut off would be missing from the answer. A model with learned positions
+            also limits it to `max_positions`.
     """
 
-    def __init__(self, model, tokenizer, strategy=None, *, batch_size=64, max_source_length=1024):
-        for name in ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"):
-            ours, theirs = getattr(model.config, name), getattr(tokenizer, name)
-            if ours != theirs:
-                raise ValueError(
-                    f"the tokenizer and the model must have the same `{name}`. "
-                    f"Received: tokenizer {theirs}, model {ours}"
-                )
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        strategy=None,
+        *,
+        target_tokenizer=None,
+        batch_size=64,
+        max_source_length=1024,
+    ):
+        target_tokenizer = target_tokenizer or tokenizer
+        _check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
+        _check_tokenizer(
+            target_tokenizer, "target_tokenizer", model.config, model.config.target_size
+        )
         check_size(batch_size=batch_size, max_source_length=max_source_length)
         self.model = model
         self.tokenizer = tokenizer
+        self.target_tokenizer = target_tokenizer
         self.strategy = strategy or Greedy()
         self.batch_size = batch_size
-        self.max_source_length = max_source_length
-        self._decode = _compiled(functools.partial(decode, model, strategy=self.strategy))
+        self.max_source_length = min(
+            max_source_length, model.config.max_positions or max_source_length
+        )
+        self._decode = compiled(functools.partial(decode, model, strategy=self.strategy), model)
 
     def translate(self, texts):
         """A translation for each text, in order; an empty text gives an empty one.
@@ -60,7 +74,7 @@ class Translator:
             chosen = order[first : first + self.batch_size]
             rows = self.translate_ids(self.pad([sources[index] for index in chosen]))
             for index, row in zip(chosen, rows, strict=True):
-                translations[index] = self.tokenizer.decode(row)
+                translations[index] = self.target_tokenizer.decode(row)
         return translations
 
     def translate_ids(self, source_ids):
@@ -109,10 +123,12 @@ class Translator:
         return padded
 
 
-def _compiled(function):
-    """A graph of `function(source_ids)` for any batch and length: traced once."""
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    return tf.function(function, input_signature=[tf.TensorSpec((None, None), tf.int32)])
+def _check_tokenizer(tokenizer, role, config, vocab_size):
+    expected = {name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    for name, ours in {"vocab_size": vocab_size, **expected}.items():
+        theirs = getattr(tokenizer, name)
+        if ours != theirs:
+            raise ValueError(
+                f"`{role}` and the model must have the same `{name}`. "
+                f"Received: tokenizer {theirs}, model {ours}"
+            )

@@ -48,6 +48,7 @@ def export_litert(
     samples,
     mode="float32",
     strategy=None,
+    target_tokenizer=None,
     max_source_length=512,
     overwrite=False,
 ):
@@ -57,15 +58,17 @@ def export_litert(
     float32 model of the same weights: LiteRT has no bfloat16 maths.
 
     The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`,
-    `metadata.json` and `parity.json`. `keras_transformer.export.runner` runs it.
+    `metadata.json` and `parity.json`, and `target_tokenizer.model` where there is one.
+    `keras_transformer.export.runner` runs it.
 
     Args:
         model: A `Transformer`, trained or not.
-        tokenizer: Its tokenizer.
+        tokenizer: Its tokenizer; that of the source, where the target has another.
         path: The folder to make.
         samples: Sentences to compare on, at least one.
         mode: Key of `MODES`.
         strategy: Search strategy; `Greedy()` when `None`.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         max_source_length: Most source tokens that the runner accepts, EOS included.
         overwrite: Whether a folder that exists is replaced.
 
@@ -82,11 +85,19 @@ def export_litert(
     check_choice(MODES, mode=mode)
     samples = checked_samples(samples)
     model = _in_float32(model)
-    translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)
+    translator = Translator(
+        model,
+        tokenizer,
+        strategy,
+        target_tokenizer=target_tokenizer,
+        max_source_length=max_source_length,
+    )
     with new_folder(path, overwrite=overwrite) as folder:
         content, ops = _convert(model, translator.strategy, MODES[mode])
         (folder / runner.MODEL_FILE).write_bytes(content)
         tokenizer.save(folder / runner.TOKENIZER_FILE)
+        if translator.target_tokenizer is not tokenizer:
+            translator.target_tokenizer.save(folder / runner.TARGET_TOKENIZER_FILE)
         metadata = _metadata(folder, model, translator, mode)
         (folder / runner.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
         report = _parity(folder, translator, samples, mode, ops).check()
@@ -149,7 +160,8 @@ def _quantized(content, bits):
 
 def _metadata(folder, model, translator, mode):
     config = model.config
-    files = (runner.MODEL_FILE, runner.TOKENIZER_FILE)
+    names = (runner.MODEL_FILE, runner.TOKENIZER_FILE, runner.TARGET_TOKENIZER_FILE)
+    files = [name for name in names if (folder / name).exists()]
     return {
         "format": runner.FORMAT,
         "mode": mode,
@@ -157,6 +169,7 @@ def _metadata(folder, model, translator, mode):
         "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
         "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
         "vocab_size": config.vocab_size,
+        "target_vocab_size": config.target_size,
         "pad_id": config.pad_id,
         "unk_id": config.unk_id,
         "bos_id": config.bos_id,
@@ -180,7 +193,7 @@ def _parity(folder, translator, samples, mode, ops):
     start = time.perf_counter()
     received = [device.translate_ids(device.encode(sample)) for sample in samples]
     seconds = (time.perf_counter() - start) / len(samples)
-    decoded = translator.tokenizer.decode
+    decoded = translator.target_tokenizer.decode
     return ParityReport(
         artefact="litert",
         mode=mode,

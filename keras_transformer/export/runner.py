@@ -17,12 +17,14 @@ import numpy as np
 FORMAT = 1
 MODEL_FILE = "model.tflite"
 TOKENIZER_FILE = "tokenizer.model"
+TARGET_TOKENIZER_FILE = "target_tokenizer.model"  # only where the target has one of its own
 METADATA_FILE = "metadata.json"
 
 # What this module needs of the metadata; the rest is for people.
 _FIELDS = {
     "signature": str,
     "vocab_size": int,
+    "target_vocab_size": int,
     "pad_id": int,
     "eos_id": int,
     "max_source_length": int,
@@ -48,10 +50,16 @@ class Runner:
 
         folder = pathlib.Path(folder)
         self.metadata = _read_metadata(folder)
-        for name in (MODEL_FILE, TOKENIZER_FILE):
+        has_target = TARGET_TOKENIZER_FILE in self.metadata["sha256"]
+        target_file = TARGET_TOKENIZER_FILE if has_target else TOKENIZER_FILE
+        for name in (MODEL_FILE, TOKENIZER_FILE, target_file):
             _check_file(folder / name, self.metadata["sha256"].get(name))
-        self._pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / TOKENIZER_FILE))
-        _check_ids(self.metadata, self._pieces, folder)
+        self._pieces, self._target_pieces = (
+            sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+            for name in (TOKENIZER_FILE, target_file)
+        )
+        _check_ids(self.metadata, self._pieces, folder / TOKENIZER_FILE, "vocab_size")
+        _check_ids(self.metadata, self._target_pieces, folder / target_file, "target_vocab_size")
         self._interpreter = Interpreter(
             model_path=str(folder / MODEL_FILE), num_threads=num_threads
         )
@@ -81,7 +89,7 @@ class Runner:
 
     def decode(self, ids):
         """The text of ids that `translate_ids` gave."""
-        return self._pieces.decode(ids)
+        return self._target_pieces.decode(ids)
 
     def translate_ids(self, source_ids):
         """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
@@ -143,13 +151,13 @@ def _read_metadata(folder):
     return metadata
 
 
-def _check_ids(metadata, pieces, folder):
-    received = {name: metadata[name] for name in ("vocab_size", "pad_id", "eos_id")}
+def _check_ids(metadata, pieces, path, size):
+    received = {name: metadata[name] for name in (size, "pad_id", "eos_id")}
     expected = (pieces.get_piece_size(), pieces.pad_id(), pieces.eos_id())
     if tuple(received.values()) != expected:
         raise ValueError(
-            f"{METADATA_FILE} and {TOKENIZER_FILE} in {folder} must agree on vocab_size, pad_id "
-            f"and eos_id. Received: {received}, and in the tokenizer {expected}"
+            f"{METADATA_FILE} and {path} must agree on {size}, pad_id and eos_id. "
+            f"Received: {received}, and in the tokenizer {expected}"
         )
 
 

@@ -12,7 +12,15 @@ REPORT = "assets.extra/parity.json"
 
 
 def export_saved_model(
-    model, tokenizer, path, *, samples, strategy=None, max_source_length=1024, overwrite=False
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    strategy=None,
+    target_tokenizer=None,
+    max_source_length=1024,
+    overwrite=False,
 ):
     """Writes a SavedModel, runs it, and compares its text with Python's.
 
@@ -22,10 +30,11 @@ def export_saved_model(
 
     Args:
         model: A `Transformer`, trained or not.
-        tokenizer: Its tokenizer.
+        tokenizer: Its tokenizer; that of the source, where the target has another.
         path: The folder to make.
         samples: Sentences to compare on, at least one.
         strategy: Search strategy; `Greedy()` when `None`.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         max_source_length: Most tokens of a sample, EOS included; the SavedModel has no limit.
         overwrite: Whether a folder that exists is replaced.
 
@@ -40,9 +49,16 @@ def export_saved_model(
     import tensorflow as tf
 
     samples = checked_samples(samples)
-    translator = Translator(model, tokenizer, strategy, max_source_length=max_source_length)
+    translator = Translator(
+        model,
+        tokenizer,
+        strategy,
+        target_tokenizer=target_tokenizer,
+        max_source_length=max_source_length,
+    )
+    pieces = translator.target_tokenizer.encode
     with new_folder(path, overwrite=overwrite) as folder:
-        module = ServingModule(model, tokenizer, translator.strategy)
+        module = ServingModule(translator)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
         loaded = tf.saved_model.load(str(folder))  # owns what its signatures use
         run = loaded.signatures[TEXT_SIGNATURE]
@@ -54,8 +70,8 @@ def export_saved_model(
             mode=model.policy.compute_dtype,
             **compare(
                 samples,
-                [(text, tokenizer.encode(text)) for text in expected],
-                [(text, tokenizer.encode(text)) for text in texts],
+                [(text, pieces(text)) for text in expected],
+                [(text, pieces(text)) for text in texts],
             ),
             promised_agreement=1.0,
             size_bytes=_size(folder),

@@ -10,29 +10,34 @@ DEVICE_SIGNATURE = "translate"
 
 
 class ServingModule(tf.Module):
-    """A model with its tokenizer as exportable graphs.
+    """A translator, with its model and tokenizers, as exportable graphs.
 
     `serving_default`: `text` (B,) string -> `translation` (B,) string.
     `translate_ids`: `source_ids` (B, S) int32, pieces and EOS, then pads -> `target_ids` (B, T)
     int32, pieces and EOS, then pads. An id outside [0, vocab_size) is an error.
     """
 
-    def __init__(self, model, tokenizer, strategy):
+    def __init__(self, translator):
         super().__init__()
-        # Tracked so that they are saved: the weights, and the tokenizer's model.
+        model, strategy = translator.model, translator.strategy
+        tokenizer, target_tokenizer = translator.tokenizer, translator.target_tokenizer
+        # Tracked so that they are saved: the weights, and the tokenizers' models.
         self.model_variables = _variables(model)
         self.tokenizer = tokenizer.tf_tokenizer
+        self.target_tokenizer = target_tokenizer.tf_tokenizer
 
         def translate_ids(source_ids):
             source_ids = _inside(source_ids, model.config.vocab_size)
+            source_ids = _short(source_ids, model.config.max_positions)
             return {"target_ids": decode(model, source_ids, strategy).ids}
 
         def translate(text):
             pieces = tokenizer.tf_encode(text)
             ends = tf.fill(tf.stack([pieces.nrows(), 1]), tokenizer.eos_id)
             source_ids = tf.concat([pieces, ends], axis=1).to_tensor(tokenizer.pad_id)
+            source_ids = _short(source_ids, model.config.max_positions)
             target_ids = decode(model, source_ids, strategy).ids
-            return {"translation": tokenizer.tf_decode(target_ids)}
+            return {"translation": target_tokenizer.tf_decode(target_ids)}
 
         ids = tf.TensorSpec((None, None), tf.int32, name="source_ids")
         self.translate_ids = tf.function(translate_ids, input_signature=[ids])
@@ -74,6 +79,16 @@ class DeviceModule(tf.Module):
 def _variables(model):
     # Not the trainable ones only: a user may have frozen layers.
     return [variable.value for variable in model.weights]
+
+
+def _short(ids, max_positions):
+    """`ids`, once they are known to fit the table of learned positions, if there is one."""
+    if max_positions is None:
+        return ids
+    length = tf.shape(ids)[1]
+    received = [f"a source must have at most {max_positions} tokens. Received:", length]
+    with tf.control_dependencies([tf.debugging.Assert(length <= max_positions, received)]):
+        return tf.identity(ids)
 
 
 def _inside(ids, vocab_size):

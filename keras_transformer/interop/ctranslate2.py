@@ -5,7 +5,6 @@ import pathlib
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.blocks import LAYER_NORM_EPSILON
 from keras_transformer.layers.positions import sinusoidal_encoding
 
 _ACTIVATIONS = {
@@ -32,28 +31,17 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
         max_length: Positions to write; CTranslate2 looks them up in a table.
 
     Raises:
-        ValueError: if the model has what CTranslate2 does not: an activation without a
-            counterpart there, or values wider than keys.
+        ValueError: if the model has an option that is not written for CTranslate2; the error
+            names it and what is.
     """
     from ctranslate2 import specs
 
     config = model.config
-    if config.activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be one of {tuple(_ACTIVATIONS)} for CTranslate2. "
-            f"Received: {config.activation!r}"
-        )
-    width = config.num_heads * config.head_key_dim
-    if not width == config.num_heads * config.head_value_dim == config.model_dim:
-        raise ValueError(
-            "for CTranslate2, `key_dim` and `value_dim` must be model_dim / num_heads. Received: "
-            f"key_dim={config.head_key_dim}, value_dim={config.head_value_dim}, "
-            f"model_dim={config.model_dim}, num_heads={config.num_heads}"
-        )
+    _check_options(config)
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_heads,
-        pre_norm=config.residual == "pre",
+        pre_norm=config.has_final_norm,
         activation=specs.Activation[_ACTIVATIONS[config.activation]],
     )
     _set_weights(spec, model, max_length)
@@ -62,7 +50,7 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
     )
     spec.config.decoder_start_token = spec.config.bos_token
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.register_source_vocabulary(tokenizer.pieces)
     spec.register_target_vocabulary(tokenizer.pieces)
     spec.validate()
@@ -70,9 +58,47 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
     spec.save(str(folder))
 
 
+# What is written; of positions, the table.
+_OPTIONS = {
+    "activation": tuple(_ACTIVATIONS),
+    "use_bias": (True,),
+    "positions": ("sinusoidal", "tensor2tensor"),
+    "residual": ("post", "pre"),
+    "use_residual": (True,),
+    "use_feed_forward": (True,),
+    "normalization": ("layer",),
+    "attention_score": ("scaled_dot_product",),
+    "attention_window": (None,),
+    "embedding_sharing": ("all",),
+}
+
+
+def _check_options(config):
+    for name, choices in _OPTIONS.items():
+        value = getattr(config, name)
+        if value not in choices:
+            raise ValueError(
+                f"`{name}` must be one of {choices} for CTranslate2. Received: {value!r}"
+            )
+    if config.has_final_norm != (config.residual == "pre"):
+        raise ValueError(
+            "`final_norm` must go with `residual='pre'` for CTranslate2. Received: "
+            f"final_norm={config.final_norm}, residual={config.residual!r}"
+        )
+    width = config.num_heads * config.head_key_dim
+    if not width == config.num_heads * config.head_value_dim == config.model_dim:
+        raise ValueError(
+            "for CTranslate2, `key_dim` and `value_dim` must be model_dim / num_heads. Received: "
+            f"key_dim={config.head_key_dim}, value_dim={config.head_value_dim}, "
+            f"model_dim={config.model_dim}, num_heads={config.num_heads}"
+        )
+
+
 def _set_weights(spec, model, max_length):
     embeddings = _array(model.get_layer("embedding").embeddings)
-    positions = _array(sinusoidal_encoding(ops.arange(max_length), embeddings.shape[1]))
+    layout = "split" if model.config.positions == "tensor2tensor" else "interleaved"
+    positions = sinusoidal_encoding(ops.arange(max_length), embeddings.shape[1], layout)
+    positions = _array(positions)
     spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = embeddings
     spec.decoder.projection.weight = embeddings
     for name, side in (("encoder", spec.encoder), ("decoder", spec.decoder)):

@@ -7,11 +7,12 @@ import keras
 from keras import ops
 
 
-def in_chunks(attend, query_BNTH, others, chunk):
+def in_chunks(attend, query_BNTH, others, chunk, recompute):
     """`attend` for `chunk` queries at a time: memory grows with T and S, not with T * S.
 
-    Nothing inside a chunk is kept for the gradient, it is computed again (Rabe and Staats 2021,
-    arXiv 2112.05682; a chunk of queries sees all keys at once, so there is nothing to rescale).
+    In training nothing inside a chunk is kept for the gradient, it is computed again (Rabe and
+    Staats 2021, arXiv 2112.05682; here a chunk of queries sees all keys at once, so there is
+    nothing to rescale).
 
     Args:
         attend: `attend(query (B, N, C, H), rows, index, *others) -> (B, N, C, U)`, where `rows`
@@ -20,6 +21,7 @@ def in_chunks(attend, query_BNTH, others, chunk):
         query_BNTH: (B, N, T, H).
         others: The other tensors that need a gradient.
         chunk: C.
+        recompute: Whether the inside of a chunk is computed again for the gradient.
 
     Returns:
         (B, N, T, U).
@@ -34,8 +36,11 @@ def in_chunks(attend, query_BNTH, others, chunk):
     def one(inputs):
         chunk_BNcH, index = inputs
         rows = ops.minimum(index * chunk + ops.arange(chunk), length - 1)  # pads: any row will do
-        recomputed = keras.remat(lambda query, *others: attend(query, rows, index, *others))
-        return recomputed(chunk_BNcH, *others)
+
+        def attend_rows(query, *others):
+            return attend(query, rows, index, *others)
+
+        return (keras.remat(attend_rows) if recompute else attend_rows)(chunk_BNcH, *others)
 
     context_BNCcU = ops.transpose(ops.map(one, (chunks_CBNcH, ops.arange(count))), (1, 2, 0, 3, 4))
     width = context_BNCcU.shape[-1]

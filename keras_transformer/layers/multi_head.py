@@ -121,7 +121,7 @@ class MultiHeadAttention(keras.layers.Layer):
             return self._context(weights_BNCS, value_BNSU, part)
 
         others = (key_BNSH, value_BNSU, *fields.values(), *vector)
-        return in_chunks(attend, query_BNTH, others, self.chunk_size)
+        return in_chunks(attend, query_BNTH, others, self.chunk_size, recompute=bool(training))
 
     def _weights(self, query_BNTH, key_BNSH, mask, bias, vector_NH=None):
         scores_BNTS = scores.FUNCTIONS[self.score](query_BNTH, key_BNSH, vector_NH)

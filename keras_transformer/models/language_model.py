@@ -28,7 +28,8 @@ class LanguageModel(TransformerModel):
         decoder = Stack(config, "target", embedding, blocks, dtype)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         # No padding mask: pads follow the real tokens, and the causal mask hides them.
-        logits = output(decoder.encode(token_ids, None, causal=True), reverse=True)
+        states = decoder.marked(decoder.encode(token_ids, None, causal=True), token_ids)
+        logits = output(states, reverse=True)
         kwargs.setdefault("name", "language_model")
         super().__init__(config, token_ids, logits, dtype, **kwargs)
         self._decoder, self._output = decoder, output

@@ -102,6 +102,19 @@ class Stack:
             new.append(cache)
         return normalized(self.norm, states), tuple(new)
 
+    def marked(self, states, ids):
+        """(B, T, D) states, all NaN in a row of (B, S) ids that this side cannot know.
+
+        The NaN of its embedding need not get that far: a graph optimizer may fuse an activation
+        that turns it into 0.
+        """
+        known = ops.all(ops.logical_and(ids >= 0, ids < self.embedding.vocab_size), axis=1)
+        if self.config.max_positions is not None:
+            lengths_B = ops.sum(ops.ones_like(ids), axis=1)  # a symbolic input has no size yet
+            known = ops.logical_and(known, lengths_B <= self.config.max_positions)
+        mark_B = ops.where(known, 0.0, float("nan"))
+        return states + ops.cast(ops.expand_dims(mark_B, (1, 2)), states.dtype)
+
     def _enter(self, ids):
         """The first block's input, and what every block is called with."""
         states = self.embedding(ids)

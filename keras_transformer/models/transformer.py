@@ -50,7 +50,10 @@ class Transformer(TransformerModel):
             "target_ids": keras.Input((None,), dtype="int32", name="target_ids"),
         }
         memory = _encode(encoder, inputs["source_ids"])
-        logits = output(decoder.decode(inputs["target_ids"], memory), reverse=True)
+        states = decoder.decode(inputs["target_ids"], memory)
+        states = encoder.marked(states, inputs["source_ids"])
+        states = decoder.marked(states, inputs["target_ids"])
+        logits = output(states, reverse=True)
         kwargs.setdefault("name", "transformer")
         super().__init__(config, inputs, logits, dtype, **kwargs)
         self._encoder, self._decoder, self._output = encoder, decoder, output

@@ -27,7 +27,8 @@ class SentencePieceTokenizer:
 
     Args:
         model_proto: A serialized SentencePiece model, as `train` makes and `save` writes. It must
-            define pad, unk, bos and eos, and pad, bos and eos must be control symbols.
+            define pad, unk and eos, and pad, bos and eos must be control symbols. Without a bos,
+            as T5 and tf-models train them, the decoder starts with pad: `bos_id` is `pad_id`.
 
     Raises:
         TypeError: if `model_proto` is not bytes.
@@ -43,15 +44,17 @@ class SentencePieceTokenizer:
         self.pad_id = self._processor.pad_id()
         self.unk_id = self._processor.unk_id()
         self.bos_id = self._processor.bos_id()
+        if self.bos_id < 0:
+            self.bos_id = self.pad_id
         self.eos_id = self._processor.eos_id()
         self._check_special_ids()
 
     def _check_special_ids(self):
-        ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+        ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "eos_id")}
         missing = [name for name, value in ids.items() if value < 0]
         if missing:
             raise ValueError(
-                "`model_proto` must define unk, and pad, bos and eos as control symbols, which no "
+                "`model_proto` must define unk, and pad and eos as control symbols, which no "
                 "text can produce (train with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3). "
                 f"Received a model without: {missing}"
             )

@@ -32,10 +32,18 @@ def make_model(tokenizer, **overrides):
     return randomise(Transformer(config), seed=5)
 
 
-@pytest.mark.parametrize("residual", ["post", "pre"])
-@pytest.mark.parametrize("activation", ["relu", "silu"])
-def test_gives_the_same_tokens(tokenizer, sentences, tmp_path, residual, activation):
-    model = make_model(tokenizer, residual=residual, activation=activation)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(residual="pre", activation="silu"),
+        dict(positions="tensor2tensor", residual="pre"),
+        dict(attention_chunk=3, norm_epsilon=1e-3),
+    ],
+    ids=str,
+)
+def test_gives_the_same_tokens(tokenizer, sentences, tmp_path, options):
+    model = make_model(tokenizer, **options)
     save_ctranslate2(model, tokenizer, tmp_path / "new" / "model")
     theirs = ctranslate2.Translator(str(tmp_path / "new" / "model"), intra_threads=1)
     ours = Translator(model, tokenizer, Greedy(extra_length=9))
@@ -60,4 +68,19 @@ def test_what_ctranslate2_lacks_is_refused(tokenizer, tmp_path):
         save_ctranslate2(make_model(tokenizer, activation="elu"), tokenizer, tmp_path / "a")
     with pytest.raises(ValueError, match=r"must be model_dim / num_heads. Received: key_dim=7"):
         save_ctranslate2(make_model(tokenizer, key_dim=7), tokenizer, tmp_path / "a")
+    for name, value in {
+        "activation": "swiglu",
+        "use_bias": False,
+        "positions": "alibi",
+        "residual": "b2t",
+        "use_feed_forward": False,
+        "normalization": "rms",
+        "attention_score": "dot_product",
+        "attention_window": 3,
+        "embedding_sharing": "none",
+    }.items():
+        with pytest.raises(ValueError, match=rf"`{name}` must be one of .* Received: {value!r}"):
+            save_ctranslate2(make_model(tokenizer, **{name: value}), tokenizer, tmp_path / "a")
+    with pytest.raises(ValueError, match="`final_norm` must go with .*Received: final_norm=True"):
+        save_ctranslate2(make_model(tokenizer, final_norm=True), tokenizer, tmp_path / "a")
     assert not (tmp_path / "a").exists()

@@ -1,0 +1,162 @@
+"""One change of the config at a time, over every field, and pairs: a toy model for each.
+
+`test_model_options.py` holds that the table is complete.
+"""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+from toy_model import EOS, PAD, V, randomise, sources, targets, toy_config
+
+from keras_transformer.models import Transformer
+
+T, S = 5, 7
+SMALL = dict(encoder_layers=1, decoder_layers=1)
+POSITIONS = dict(positions="learned", max_positions=17)
+OPTIONS = {
+    "the paper's": {},
+    # Sizes and ids.
+    "vocab_size": dict(vocab_size=31),
+    "target_vocab_size": dict(target_vocab_size=29, embedding_sharing="target_output"),
+    "model_dim": dict(model_dim=7),
+    "num_heads": dict(num_heads=2),
+    "encoder_layers": dict(encoder_layers=2),
+    "decoder_layers": dict(decoder_layers=2),
+    "intermediate_dim": dict(intermediate_dim=5),
+    "key_dim": dict(model_dim=12, key_dim=None),
+    "value_dim": dict(value_dim=None),
+    "pad_id": dict(pad_id=V - 1),
+    "unk_id": dict(unk_id=0),
+    "bos_id": dict(bos_id=PAD),  # as in tf-models
+    "eos_id": dict(eos_id=3),
+    # Embeddings and positions.
+    "shared by target and output": dict(embedding_sharing="target_output"),
+    "nothing shared": dict(embedding_sharing="none"),
+    "tensor2tensor": dict(positions="tensor2tensor"),
+    "learned": POSITIONS,
+    "rotary": dict(positions="rotary", key_dim=14),
+    "relative": dict(positions="relative"),
+    "relative_buckets": dict(positions="relative", relative_buckets=8),
+    "relative_max_distance": {
+        **dict(positions="relative", relative_buckets=8, relative_max_distance=5),
+    },
+    "alibi": dict(positions="alibi"),
+    "no positions": dict(positions="none"),
+    # Arrangement.
+    "pre": dict(residual="pre"),
+    "b2t": dict(residual="b2t"),
+    "use_residual": dict(use_residual=False),
+    "use_feed_forward": dict(use_feed_forward=False),
+    "rms": dict(normalization="rms"),
+    "batch": dict(normalization="batch"),
+    "no norm": dict(normalization="none"),
+    "norm_epsilon": dict(norm_epsilon=0.1),
+    "final_norm": dict(final_norm=True),
+    "no final_norm": dict(residual="pre", final_norm=False),
+    # Attention and feed-forward.
+    "dot_product": dict(attention_score="dot_product"),
+    "additive": dict(attention_score="additive"),
+    "attention_chunk": dict(attention_chunk=2),
+    "attention_window": dict(attention_window=2),
+    "use_bias": dict(use_bias=False),
+    "gelu": dict(activation="gelu"),
+    "glu": dict(activation="glu"),
+    "reglu": dict(activation="reglu"),
+    "geglu": dict(activation="geglu"),
+    "swiglu": dict(activation="swiglu"),
+    "dropout": dict(dropout=0.1),
+    "attention_dropout": dict(attention_dropout=0.1),
+    "intermediate_dropout": dict(intermediate_dropout=0.1),
+    # Several at once.
+    "like Llama": {
+        **dict(positions="rotary", key_dim=14, residual="pre", normalization="rms"),
+        **dict(activation="swiglu", use_bias=False, decoder_layers=2),
+    },
+    "like T5": {
+        **dict(positions="relative", residual="pre", normalization="rms", activation="geglu"),
+        **dict(attention_score="dot_product", use_bias=False, decoder_layers=2),
+    },
+    "rotary, window, b2t": {
+        **dict(positions="rotary", key_dim=14, attention_window=3, residual="b2t"),
+        **dict(decoder_layers=2),
+    },
+    "alibi, chunk, additive": {
+        **dict(positions="alibi", attention_chunk=4, attention_score="additive"),
+    },
+    "relative, window, pre, batch": {
+        **dict(positions="relative", attention_window=3, residual="pre", normalization="batch"),
+    },
+    "learned, nothing shared": {**POSITIONS, **dict(embedding_sharing="none", residual="pre")},
+}
+every_option = pytest.mark.parametrize("name", OPTIONS)
+# Options without an operation that another one lacks, when nothing is dropped.
+SAME_OPERATIONS = {
+    *("vocab_size", "target_vocab_size", "model_dim", "num_heads", "encoder_layers"),
+    *("decoder_layers", "intermediate_dim", "key_dim", "value_dim", "pad_id", "unk_id", "bos_id"),
+    *("eos_id", "shared by target and output", "relative_buckets", "relative_max_distance"),
+    *("norm_epsilon", "final_norm", "no final_norm", "glu", "reglu", "dropout"),
+    *("attention_dropout", "intermediate_dropout"),
+}
+
+
+def randomise_all(layer, seed=7):
+    """`randomise`, and the weights that must be positive or are not trained; returns `layer`."""
+    rng = np.random.default_rng(seed)
+    randomise(layer)
+    for weight in layer.weights:
+        if weight.path.endswith(("scale", "moving_variance")):
+            weight.assign(0.5 + rng.random(weight.shape))
+        elif weight.path.endswith(("moving_mean", "score_vector")):
+            weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+@functools.cache
+def toy(name):
+    """The model of an option, a random value in every weight; for tests that leave it alone."""
+    return randomise_all(Transformer(toy_config(**{**SMALL, **OPTIONS[name]})))
+
+
+@functools.cache
+def _rebuilt(name):
+    return Transformer.from_config(json.loads(json.dumps(toy(name).get_config())))
+
+
+def rebuilt(name):
+    """The same model, made anew from its config as JSON; a test may train it."""
+    model = _rebuilt(name)
+    model.set_weights(toy(name).get_weights())
+    return model
+
+
+def batch(name, lengths=(S, 3, 0), length=T):
+    """Source and target ids of a row for each source length, in the special ids of the option."""
+    config, source_ids = toy(name).config, sources(lengths, S)
+    source_ids = np.where(source_ids == EOS, config.eos_id, source_ids)
+    source_ids = np.where(source_ids == PAD, config.pad_id, source_ids)
+    target_ids = targets(len(lengths), length)
+    target_ids[:, 0] = config.bos_id
+    return source_ids, target_ids
+
+
+def logits(model, source_ids, target_ids):
+    """(B, T, V) array; a call, and so eager."""
+    outputs = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
+    return keras.ops.convert_to_numpy(outputs)
+
+
+@functools.cache
+def toy_logits(name):
+    """Those of the option's `batch`."""
+    return logits(toy(name), *batch(name))
+
+
+def assert_near(actual, expected, share=1e-5):
+    """Equal but for float32's rounding, which grows with the largest value."""
+    actual = keras.ops.convert_to_numpy(actual)
+    assert actual.shape == expected.shape and np.all(np.isfinite(actual))
+    scale = max(1.0, np.abs(expected).max())
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=share * scale)

@@ -27,6 +27,8 @@ _EXPORTS = {
     "SequenceClassifier": "models",
     "TokenClassifier": "models",
     "attention_scores": "models",
+    "transfer_weights": "models",
+    "plot_attention": "plots",
     "check_causality": "checks",
     "check_padding_invariance": "checks",
     "Greedy": "decoding",

@@ -79,9 +79,9 @@ def rank_residuals(model, inputs, mask=None):
 def _stack_states(blocks, states, mask):
     """What the first block reads, and what each one returns."""
     yield states
-    options = {} if mask is None else {"attention_mask": mask[:, None, :], "padding_mask": mask}
+    mask_B1S = None if mask is None else mask[:, None, :]
     for block in blocks:
-        states = block(states, **options)
+        states = block(states, attention_mask=mask_B1S)
         yield states
 
 

@@ -107,21 +107,17 @@ def _without_state(function, variables):
 # --- Gradients -----------------------------------------------------------------------------
 
 
-def gradients(function, *inputs, wrap=lambda run: run):
-    """The gradients of the scalar `function(*inputs)` with respect to its inputs, as a list.
-
-    `wrap`, such as `in_graph` or `compiled`, is applied to function and gradient together.
-    """
-
-    def run(*inputs):
-        if NAME == "jax":
-            return jax.grad(function, argnums=tuple(range(len(inputs))))(*inputs)
+def gradients(function, *inputs):
+    """The gradients of the scalar `function(*inputs)` with respect to its inputs, as a list."""
+    inputs = [tensor(x) for x in inputs]
+    if NAME == "jax":
+        found = jax.grad(function, argnums=tuple(range(len(inputs))))(*inputs)
+    else:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             value = function(*inputs)
-        return tape.gradient(value, inputs)
-
-    return [array(gradient) for gradient in wrap(run)(*[tensor(x) for x in inputs])]
+        found = tape.gradient(value, inputs)
+    return [array(gradient) for gradient in found]
 
 
 def value_and_gradients(function, variables):

@@ -67,11 +67,13 @@ def test_sentences_of_pads_or_of_zeros():
     np.testing.assert_array_equal(rank_residual(np.zeros((2, 2, 3)), mask), [np.nan, 0.0])
 
 
-def test_bfloat16_states_are_measured_in_float64():
-    exact = states(2, 3, 5)
-    residual = rank_residual(ops.cast(exact, "bfloat16"))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_states_of_any_precision_are_measured_in_float64(dtype):
+    rounded = ops.cast(states(2, 31, 37), dtype)
+    residual = rank_residual(rounded)
     assert residual.dtype == "float64"
-    np.testing.assert_allclose(residual, rank_residual(exact), rtol=0.01)
+    expected = rank_residual(ops.convert_to_numpy(rounded).astype("float64"))
+    np.testing.assert_allclose(residual, expected, rtol=1e-14)
 
 
 def test_shapes_are_checked():

@@ -1,9 +1,12 @@
 """The model: nothing leaks, padding changes nothing, cached steps equal the full pass."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from backend import array, compiled, dtype_of, gradients, in_graph, tensor, value_and_gradients
+from keras import KerasTensor, ops
 from toy_model import (
     EOS,
     PAD,
@@ -56,7 +59,7 @@ def test_influence_is_source_padding_times_target_causality(model, length, width
     for slot in range(T):
         target[1 + width + slot, slot] += rng.normal(scale=3, size=D)
     ids = sources([length], width).repeat(rows, 0)
-    outputs = from_embedded(model)([source, target, ids]).numpy()
+    outputs = array(from_embedded(model)([source, target, ids]))
     influence = np.abs(outputs[1:] - outputs[0]).max(-1) > 1e-4  # a row of its own rounds anew
     valid = np.arange(width) < length
     np.testing.assert_array_equal(influence[:width], np.outer(valid, np.ones(T, bool)))
@@ -69,14 +72,14 @@ def test_later_tokens_never_move_earlier_logits(dropout, jit):
     model = frozen_toy(dropout=dropout, attention_dropout=dropout)
     states = [v for v in model.variables if "seed_generator" in v.path]
     assert bool(states) == bool(dropout)
-    call = tf.function(lambda x, training: model(x, training=training), jit_compile=jit)
-    call = call if jit else call.python_function
+    calls = {training: functools.partial(model, training=training) for training in (False, True)}
+    if jit:
+        calls = {training: compiled(call, of=model) for training, call in calls.items()}
 
     def run(target_ids, training):
         for state in states:
             state.assign([3, 5])
-        inputs = {"source_ids": source_ids, "target_ids": target_ids}
-        return call({k: tf.constant(v) for k, v in inputs.items()}, training).numpy()
+        return array(calls[training]({"source_ids": source_ids, "target_ids": target_ids}))
 
     source_ids = sources([S, 3])
     before = targets(2, T)
@@ -92,13 +95,14 @@ def test_later_tokens_never_move_earlier_logits(dropout, jit):
 @pytest.mark.parametrize("training", [False, True])
 def test_gradient_from_logits_to_later_embeddings_is_exactly_zero(training):
     inner = from_embedded(frozen_toy(dropout=0.1, attention_dropout=0.1))
-    target = tf.constant(np.random.default_rng(0).normal(size=(2, T, D)), "float32")
-    source = tf.constant(np.random.default_rng(1).normal(size=(2, S, D)), "float32")
-    ids = tf.constant(sources([S, 3]))
-    with tf.GradientTape() as tape:
-        tape.watch(target)
-        early = inner([source, target, ids], training=training)[:, 2] ** 2
-    gradient = tape.gradient(early, target).numpy()
+    target = np.random.default_rng(0).normal(size=(2, T, D)).astype("float32")
+    source = tensor(np.random.default_rng(1).normal(size=(2, S, D)), "float32")
+    ids = tensor(sources([S, 3]))
+
+    def early(target):
+        return ops.sum(inner([source, target, ids], training=training)[:, 2] ** 2)
+
+    (gradient,) = gradients(early, target)
     np.testing.assert_array_equal(gradient[:, 3:], np.zeros((2, T - 3, D)))
     assert np.all(np.abs(gradient[:, :3]).max(-1) > 1e-6)
 
@@ -160,28 +164,24 @@ def test_an_empty_source_is_finite_and_leaves_its_batch_mate_alone(model):
     labels = tokens(np.random.default_rng(5), 2, T)
     loss_function = SmoothedCrossEntropy(0.1, pad_id=PAD)
 
-    def loss_and_gradients(rows):
-        with tf.GradientTape() as tape:
-            inputs = {"source_ids": source_ids[rows], "target_ids": target_ids[rows]}
-            outputs = model(inputs)
-            row_labels = np.where(np.arange(2)[rows, None] == 0, labels[rows], PAD)
-            loss = loss_function(row_labels, outputs)
-        gradients = tape.gradient(loss, model.trainable_weights)
-        return outputs.numpy(), loss, [tf.convert_to_tensor(g).numpy() for g in gradients]
+    def loss_and_gradients(rows, labels):
+        inputs = {"source_ids": source_ids[rows], "target_ids": target_ids[rows]}
+        return value_and_gradients(
+            lambda: loss_function(labels[rows], model(inputs)), model.trainable_weights
+        )
 
-    outputs, loss, gradients = loss_and_gradients([0, 1])
-    alone, alone_loss, alone_gradients = loss_and_gradients([0])
+    outputs = logits(model, source_ids, target_ids)
+    alone = logits(model, source_ids[:1], target_ids[:1])
+    unlabelled = np.where(np.arange(2)[:, None] == 0, labels, PAD)
+    loss, found = loss_and_gradients([0, 1], unlabelled)
+    alone_loss, alone_found = loss_and_gradients([0], labels)
     assert np.all(np.isfinite(outputs))
     np.testing.assert_allclose(outputs[0], alone[0], atol=1e-5)
     np.testing.assert_allclose(loss, alone_loss, rtol=1e-5)
-    for actual, expected in zip(gradients, alone_gradients, strict=True):
+    for actual, expected in zip(found, alone_found, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-5)
-    with tf.GradientTape() as tape:  # the empty row has labels too
-        inputs = {"source_ids": source_ids, "target_ids": target_ids}
-        loss = loss_function(labels, model(inputs))
-    assert np.isfinite(loss)
-    for gradient in tape.gradient(loss, model.trainable_weights):
-        assert np.all(np.isfinite(tf.convert_to_tensor(gradient)))
+    loss, found = loss_and_gradients([0, 1], labels)  # the empty row has labels too
+    assert np.isfinite(loss) and all(np.all(np.isfinite(gradient)) for gradient in found)
 
 
 def test_one_training_step_with_an_empty_source():
@@ -204,7 +204,7 @@ def steps(model, source_ids, target_ids, lengths, slots):
     for length in lengths:
         part = target_ids[:, position : position + length]
         outputs, cache = model.step(part, cache, position)
-        pieces.append(outputs.numpy())
+        pieces.append(array(outputs))
         position += length
     return np.concatenate(pieces, axis=1)
 
@@ -227,26 +227,20 @@ def test_the_first_and_the_last_step_of_every_length(length):
 
 def test_steps_in_a_graph_of_unknown_sizes():
     model, source_ids, target_ids = frozen_toy(residual="pre"), sources([T, 3]), targets(2, S)
-    int32 = tf.int32
+    ids, number = KerasTensor((None, None), "int32"), KerasTensor((), "int32")
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None), int32), tf.TensorSpec((), int32)])
-    def start(source_ids, slots):
-        return model.start(model.encode(source_ids), slots)
+    def start(source_ids, target_ids):
+        return model.start(model.encode(source_ids), ops.shape(target_ids)[1])
 
-    cache = start(source_ids, S)
-    relaxed = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([n if n in (N, H, U, 1) else None for n in x.shape], x.dtype), cache
+    cache = in_graph(start, signature=[ids, ids])(source_ids, target_ids)
+    relaxed = keras.tree.map_structure(
+        lambda x: KerasTensor([n if n in (N, H, U, 1) else None for n in x.shape], dtype_of(x)),
+        cache,
     )
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, None), int32), relaxed, tf.TensorSpec((), int32)]
-    )
-    def step(token_ids, cache, position):
-        return model.step(token_ids, cache, position)
-
+    step = in_graph(model.step, signature=[ids, relaxed, number])
     full = logits(model, source_ids, target_ids)
     for position in range(S):
-        outputs, cache = step(target_ids[:, position : position + 1], cache, position)
+        outputs, cache = step(target_ids[:, position : position + 1], cache, np.int32(position))
         np.testing.assert_allclose(outputs[:, 0], full[:, position], atol=1e-4)
 
 
@@ -264,7 +258,7 @@ def test_low_precision_is_close_and_its_steps_equal_its_full_pass(policy):
     low.set_weights(exact.get_weights())
     source_ids, target_ids = sources([T, 3, 0]), targets(3, S)
     outputs = low({"source_ids": source_ids, "target_ids": target_ids})
-    assert outputs.dtype == "float32" and low.output.dtype == "float32"
+    assert dtype_of(outputs) == "float32" and low.output.dtype == "float32"
     assert all(weight.dtype == "float32" for weight in low.trainable_weights)
     expected = logits(exact, source_ids, target_ids)
     scale, unit = np.abs(expected).max(), 2.0 ** (-8 if "b" in policy else -11)

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from toy_model import (
     BOS,
     PAD,
@@ -59,6 +58,7 @@ def test_predict_equals_the_call(jit):
 
 
 def test_fit_refuses_text_with_advice():
+    tf = pytest.importorskip("tensorflow")  # its strings and data sets, whatever the backend
     inputs = {"source_ids": tf.constant([["a", "b"]]), "target_ids": targets(1, T)}
     labels = targets(1, T)
     message = "`fit` takes token ids.*tokenize in tf.data.*Received: dtype=string"

@@ -49,7 +49,7 @@ def font_with_han(tmp_path, monkeypatch):
     pen.moveTo((0, 0)), pen.lineTo((0, 900)), pen.lineTo((900, 0)), pen.closePath()
     builder = FontBuilder(1000)
     builder.setupGlyphOrder([".notdef", "han"])
-    builder.setupCharacterMap({ord(HAN): "han"})
+    builder.setupCharacterMap({ord(HAN): "han", ord("\n"): "han"})
     builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "han": pen.glyph()})
     builder.setupHorizontalMetrics({".notdef": (500, 0), "han": (1000, 0)})
     builder.setupHorizontalHeader(ascent=900, descent=-100)
@@ -107,7 +107,7 @@ def test_labels_are_legible(queries, keys):
     """Large enough, none over another, none beyond the page."""
     names = ["▁" + "abcdefghijk"[: 1 + i % 11] for i in range(200)]
     figure = plot_attention(
-        weights(2, queries, keys), names[:queries], names[:keys], title="all of the title " * 3
+        weights(2, queries, keys), names[:queries], names[:keys], title="all of the title " * 5
     )
     renderer = draw(figure)
     first = panels(figure)[0]
@@ -118,6 +118,8 @@ def test_labels_are_legible(queries, keys):
         spans = sorted((getattr(box, edges[0]), getattr(box, edges[1])) for box in boxes)
         for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
             assert end <= start + 1  # a pixel
+        for text in figure.texts:  # the axes' names and the title
+            assert not any(box.overlaps(text.get_window_extent(renderer)) for box in boxes)
     everything = figure.get_tightbbox(renderer)  # in inches
     assert everything.x0 >= 0 and everything.y0 >= 0
     assert everything.x1 <= figure.get_figwidth() and everything.y1 <= figure.get_figheight()
@@ -147,6 +149,7 @@ def test_a_very_long_token_is_cut():
     [
         ("$x^2$", "$x^2$"),  # no formula
         ("$\\no", "$\\no"),
+        ("$\\no$", "$\\no$"),
         ("_a", "_a"),
         ("a\nb", f"a{SQUARE}b"),
         ("a\u200db", "ab"),  # a joiner
@@ -166,13 +169,13 @@ def test_any_token_draws_without_a_warning(token, shown):
 
 
 def test_a_letter_is_drawn_from_the_font_that_has_it(font_with_han):
-    names = [f"a{HAN}", f"{HAN}国"]  # the second letter has no font
+    names = [f"a{HAN}", f"{HAN}国\n"]  # the second letter has no font, a line end needs none
     figure = plot_attention(weights(1, 2, 2), names, names, title=HAN)
     draw(figure)
     label = panels(figure)[0].get_yticklabels()[0]
     assert label.get_text() == f"a{HAN}"
     assert label.get_fontfamily() == ["DejaVu Sans", "One Letter"]
-    assert labels(panels(figure)[0].yaxis) == [f"a{HAN}", f"{HAN}{SQUARE}"]
+    assert labels(panels(figure)[0].yaxis) == [f"a{HAN}", f"{HAN}{SQUARE}{SQUARE}"]
     (title,) = [text for text in figure.texts if text.get_text() == HAN]
     assert title.get_fontfamily() == ["DejaVu Sans", "One Letter"]
 
@@ -269,6 +272,7 @@ def test_logarithmic_axes_name_what_occurs_and_leave_out_zeros():
     assert labels(axis.xaxis) == ["4", "16", "64"]
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
     assert 0 < axis.get_ylim()[0] <= 1e-9
+    assert not np.isfinite(axis.transData.transform([64, 0])).all()
 
 
 def test_lines_must_be_there_and_match():

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+from backend import array
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import Transformer
@@ -80,7 +81,7 @@ def targets(rows, length, seed=1):
 
 def logits(model, source_ids, target_ids, **kwargs):
     """The model's logits as an array."""
-    return model({"source_ids": source_ids, "target_ids": target_ids}, **kwargs).numpy()
+    return array(model({"source_ids": source_ids, "target_ids": target_ids}, **kwargs))
 
 
 @functools.cache

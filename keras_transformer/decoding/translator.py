@@ -27,6 +27,11 @@ class Translator:
         max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
             what was cut off would be missing from the answer. A model with learned positions
             also limits it to `max_positions`.
+
+    Raises:
+        TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
+            with `decoding.generate`.
+        ValueError: if a tokenizer and the model disagree on the vocabulary or a special id.
     """
 
     def __init__(
@@ -39,6 +44,11 @@ class Translator:
         batch_size=64,
         max_source_length=1024,
     ):
+        if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
+            raise TypeError(
+                "`model` must be a `Transformer`, or have its `config`, `encode`, `start` and "
+                f"`step`. Received: {type(model).__name__}"
+            )
         target_tokenizer = target_tokenizer or tokenizer
         _check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
         _check_tokenizer(

@@ -13,7 +13,7 @@ from keras_transformer.decoding import Translator
 from keras_transformer.export import runner
 from keras_transformer.export.folder import new_folder
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule
+from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule, check_backend
 from keras_transformer.models import Transformer
 from keras_transformer.quiet import quiet
 
@@ -79,9 +79,11 @@ def export_litert(
         TypeError: if `samples` is one string.
         ValueError: if `mode` is unknown, or a sample is longer than `max_source_length`.
         FileExistsError: if `path` exists and `overwrite` is false.
+        RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if fewer tokens equal Python's than the mode promises; nothing is written
             then.
     """
+    check_backend()
     check_choice(MODES, mode=mode)
     samples = checked_samples(samples)
     model = _in_float32(model)

@@ -6,7 +6,7 @@ import time
 from keras_transformer.decoding import Translator
 from keras_transformer.export.folder import new_folder
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.signatures import TEXT_SIGNATURE, ServingModule
+from keras_transformer.export.signatures import TEXT_SIGNATURE, ServingModule, check_backend
 
 REPORT = "assets.extra/parity.json"
 
@@ -44,10 +44,12 @@ def export_saved_model(
     Raises:
         FileExistsError: if `path` exists and `overwrite` is false.
         TypeError: if `samples` is one string.
+        RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if a text differs from Python's; nothing is written then.
     """
     import tensorflow as tf
 
+    check_backend()
     samples = checked_samples(samples)
     translator = Translator(
         model,

@@ -1,5 +1,6 @@
 """The graphs that leave Python, with their names: what a client of an artefact relies on."""
 
+import keras
 import tensorflow as tf
 
 from keras_transformer.decoding import decode
@@ -7,6 +8,15 @@ from keras_transformer.decoding import decode
 TEXT_SIGNATURE = "serving_default"
 IDS_SIGNATURE = "translate_ids"
 DEVICE_SIGNATURE = "translate"
+
+
+def check_backend():
+    """Raises RuntimeError unless Keras runs on TensorFlow, whose graphs are what is exported."""
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "exports are made on TensorFlow: `model.save(...)`, and `keras.models.load_model` in a "
+            f"process without KERAS_BACKEND. Received: backend={keras.backend.backend()!r}"
+        )
 
 
 class ServingModule(tf.Module):

@@ -3,6 +3,7 @@
 from keras_transformer.models.attention_scores import AttentionScores, attention_scores
 from keras_transformer.models.classifiers import SequenceClassifier, TokenClassifier
 from keras_transformer.models.language_model import LanguageModel
+from keras_transformer.models.transfer import Transfer, transfer_weights
 from keras_transformer.models.transformer import Cache, Memory, Transformer
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Memory",
     "SequenceClassifier",
     "TokenClassifier",
+    "Transfer",
     "Transformer",
     "attention_scores",
+    "transfer_weights",
 ]

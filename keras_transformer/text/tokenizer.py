@@ -197,16 +197,17 @@ class SentencePieceTokenizer:
         import tensorflow_text
         from tensorflow_text.python.ops import sentencepiece_tokenizer as internals
 
+        def create():
+            # With a shared name: `tf.random.set_seed` would delete a tokenizer's own resource
+            # (tensorflow/text#570), and all without a name in a SavedModel would be the same one.
+            return internals.gen_sentencepiece_tokenizer.sentencepiece_op(
+                model=self.model_proto, shared_name=hashlib.sha256(self.model_proto).hexdigest()
+            )
+
         with tf.init_scope():  # also when first used while a graph is traced
             tokenizer = tensorflow_text.SentencepieceTokenizer(self.model_proto, out_type=tf.int32)
-            # `tf.random.set_seed` would delete the tokenizer's own resource (tensorflow/text#570);
-            # one with a shared name lives as long as the process, once per model.
-            tokenizer._model_resource._resource_handle = (
-                internals.gen_sentencepiece_tokenizer.sentencepiece_op(
-                    model=self.model_proto,
-                    shared_name=hashlib.sha256(self.model_proto).hexdigest(),
-                )
-            )
+            tokenizer._model_resource._resource_handle = create()
+            tokenizer._model_resource._create_resource = create  # what a SavedModel calls
         return tokenizer
 
     def tf_encode(self, texts):

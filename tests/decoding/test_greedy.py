@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from backend import array, compiled, in_graph, record, records, tensor
+from keras import KerasTensor, ops
 
 from keras_transformer.decoding import Greedy
 from keras_transformer.decoding.greedy import GreedyState
@@ -20,12 +21,13 @@ def table_of(rows, slots, seed):
 
 def step_over(table):
     """A step function: the logits depend on the row, the position and all tokens so far."""
-    table = tf.convert_to_tensor(table)
+    table = tensor(table)
 
     def step(token_ids, cache, position):
         history = (3 * cache + token_ids[:, 0] + 1) % KEYS
-        at_position = tf.gather(table, position, axis=1)
-        return tf.gather(at_position, history, axis=1, batch_dims=1)[:, None], history
+        at_position = ops.take(table, position, axis=1)
+        logits = ops.take_along_axis(at_position, history[:, None, None], axis=1)
+        return logits, history
 
     return step
 
@@ -46,10 +48,9 @@ def by_hand(table, limits, slots):
 
 
 def search(table, limits, slots, special_ids=IDS):
-    limits = tf.constant(limits, tf.int32)
-    return (
-        Greedy().search(step_over(table), tf.zeros_like(limits), limits, slots, special_ids).numpy()
-    )
+    limits = tensor(limits, "int32")
+    start = ops.zeros_like(limits)
+    return array(Greedy().search(step_over(table), start, limits, slots, special_ids))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -61,27 +62,14 @@ def test_equals_a_plain_loop(limits, seed):
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_equals_a_plain_loop_in_a_graph(jit):
-    def run(table, limits, slots):
-        step = step_over(table)
-        return Greedy().search(step, tf.zeros_like(limits), limits, slots, IDS)
+    def run(table, limits):
+        slots = ops.shape(table)[1]  # on TensorFlow unknown in a graph for all sizes
+        return Greedy().search(step_over(table), ops.zeros_like(limits), limits, slots, IDS)
 
-    limits, slots = [9, 0, 5, 9], 9
-    table = table_of(4, slots, 3)
-    if jit:
-        call = tf.function(lambda table, limits: run(table, limits, slots), jit_compile=True)
-        actual = call(tf.constant(table), tf.constant(limits))
-    else:
-        int32 = tf.int32
-        call = tf.function(
-            run,
-            input_signature=[
-                tf.TensorSpec((None, None, KEYS, V)),
-                tf.TensorSpec((None,), int32),
-                tf.TensorSpec((), int32),
-            ],
-        )
-        actual = call(table, limits, slots)
-    np.testing.assert_array_equal(actual, by_hand(table, limits, slots))
+    limits, table = np.array([9, 0, 5, 9], "int32"), table_of(4, 9, 3)
+    sizes = [KerasTensor((None, None, KEYS, V)), KerasTensor((None,), "int32")]
+    call = compiled(run) if jit else in_graph(run, signature=sizes)
+    np.testing.assert_array_equal(call(table, limits), by_hand(table, limits, 9))
 
 
 def test_of_equals_the_lowest_id_wins():
@@ -142,19 +130,18 @@ def test_stops_when_the_last_row_has_ended():
     calls = []
 
     def step(token_ids, cache, position):
-        calls.append((token_ids[:, 0].numpy().tolist(), int(position)))
-        logits = np.zeros((2, 1, V))
-        logits[0, 0, IDS.eos_id if position == 1 else 3] = 1
-        logits[1, 0, IDS.eos_id if position == 2 else 6] = 1
-        return tf.constant(logits), cache
+        record(calls, token_ids[:, 0], position)
+        return ops.take(table, position, axis=0)[:, None], cache
 
-    ids = Greedy().search(step, tf.zeros(()), tf.constant([9, 9]), 9, IDS)
-    assert ids[:, :4].numpy().tolist() == [[3, 5, 4, 4], [6, 6, 5, 4]]
+    table = np.zeros((9, 2, V), "float32")  # position, row, token
+    table[:, 0, 3] = table[:, 1, 6] = 1
+    table[1, 0, IDS.eos_id] = table[2, 1, IDS.eos_id] = 2
+    ids = Greedy().search(step, ops.zeros(()), tensor([9, 9], "int32"), 9, IDS)
+    assert array(ids)[:, :4].tolist() == [[3, 5, 4, 4], [6, 6, 5, 4]]
     # BOS first, then each row's own last token; pads for the row that has ended.
-    assert calls == [([2, 2], 0), ([3, 6], 1), ([5, 6], 2)]
-    calls.clear()
-    Greedy().search(step, tf.zeros(()), tf.constant([0, 0]), 9, IDS)
-    assert not calls
+    assert records(calls) == [([2, 2], 0), ([3, 6], 1), ([5, 6], 2)]
+    Greedy().search(step, ops.zeros(()), tensor([0, 0], "int32"), 9, IDS)
+    assert records(calls) == []
 
 
 @pytest.mark.parametrize("shift", [1, 2])
@@ -164,19 +151,21 @@ def test_special_ids_are_the_callers(shift):
     logits = np.random.default_rng(6).normal(size=(5, 9, V))
 
     def table_step(renamed):
-        table = tf.constant(np.take(logits, np.argsort(names), -1) if renamed else logits)
+        table = tensor(np.take(logits, np.argsort(names), -1) if renamed else logits)
         return lambda tokens, cache, position: (table[:, position][:, None], cache)
 
-    limits = tf.constant([9] * 5)
-    plain = Greedy().search(table_step(False), tf.zeros(()), limits, 9, IDS).numpy()
-    renamed = Greedy().search(table_step(True), tf.zeros(()), limits, 9, special_ids).numpy()
+    def found(renamed, special_ids):
+        limits = tensor([9] * 5, "int32")
+        return array(Greedy().search(table_step(renamed), ops.zeros(()), limits, 9, special_ids))
+
+    plain, renamed = found(False, IDS), found(True, special_ids)
     np.testing.assert_array_equal(renamed, names[plain])
     assert np.any(plain == IDS.eos_id)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, None, "3"])
+@pytest.mark.parametrize("value", [-1, 1.5, None, "3", True])
 def test_extra_length_is_checked(value):
-    message = f"`extra_length` must be a positive integer. Received: extra_length={value!r}"
+    message = f"`extra_length` must be an integer of at least 0. Received: extra_length={value!r}"
     with pytest.raises(ValueError, match=message):
         Greedy(extra_length=value)
 

@@ -5,7 +5,8 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from backend import NAME, array, compiled, in_graph
+from keras import KerasTensor
 from toy_model import (
     BOS,
     EOS,
@@ -31,17 +32,15 @@ def decoded(source_ids, strategy=None, model=None, jit=False):
     """Ids and truncation as arrays, from one graph for all shapes, or from XLA."""
     strategy = strategy or Greedy(extra_length=EXTRA)
     run = _graph(strategy, model or talkative_toy(), jit)
-    return [part.numpy() for part in run(tf.constant(source_ids))]
+    return [array(part) for part in run(source_ids)]
 
 
 @functools.cache
 def _graph(strategy, model, jit):
-    signature = None if jit else [tf.TensorSpec((None, None), tf.int32)]
-    return tf.function(
-        lambda source_ids: decode(model, source_ids, strategy),
-        input_signature=signature,
-        jit_compile=jit,
-    )
+    def run(source_ids):
+        return decode(model, source_ids, strategy)
+
+    return compiled(run) if jit else in_graph(run, signature=[KerasTensor((None, None), "int32")])
 
 
 def tokens_of(row):
@@ -68,12 +67,13 @@ def test_the_toy_is_worth_decoding(alone):
 
 
 def test_greedy_is_the_likeliest_token_of_the_full_pass_at_every_position(alone):
-    for row, tokens in enumerate(alone):
-        if not tokens:
-            continue
-        target = np.array([[BOS, *tokens[:-1]]], "int32")
-        full = logits(talkative_toy(), SOURCES[[row]], target)[0]
-        assert full.argmax(-1).tolist() == tokens
+    target = np.full((len(alone), max(map(len, alone)) + 1), PAD, "int32")
+    target[:, 0] = BOS
+    for row, tokens in zip(target, alone, strict=True):
+        row[1 : len(tokens) + 1] = tokens
+    full = logits(talkative_toy(), SOURCES, target)
+    for row, tokens in zip(full, alone, strict=True):
+        assert row[: len(tokens)].argmax(-1).tolist() == tokens
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, len(LENGTHS)])
@@ -133,7 +133,7 @@ def test_xla_gives_the_same_ids(alone):
 
 
 def test_eager_gives_the_same_ids(alone):
-    ids = decode(talkative_toy(), SOURCES[:7, :11], Greedy(extra_length=EXTRA)).ids.numpy()
+    ids = array(decode(talkative_toy(), SOURCES[:7, :11], Greedy(extra_length=EXTRA)).ids)
     assert [tokens_of(row) for row in ids] == alone[:7]
 
 
@@ -165,26 +165,15 @@ def text_model(tokenizer):
 
 
 @pytest.fixture(scope="module")
-def traces():
-    return []
-
-
-@pytest.fixture(scope="module")
-def translator(text_model, tokenizer, traces):
-    @dataclasses.dataclass(frozen=True)
-    class CountingGreedy(Greedy):
-        def search(self, *args):
-            traces.append(1)
-            return super().search(*args)
-
-    return Translator(text_model, tokenizer, CountingGreedy(extra_length=5), batch_size=3)
+def translator(text_model, tokenizer):
+    return Translator(text_model, tokenizer, Greedy(extra_length=5), batch_size=3)
 
 
 def test_a_translation_is_the_decoded_text_of_its_ids(translator, text_model, tokenizer):
     expected = []
     for text in TEXTS:
         ids = np.array([[*tokenizer.encode(text), tokenizer.eos_id]], "int32")
-        row = decode(text_model, ids, Greedy(extra_length=5)).ids.numpy()[0]
+        row = decoded(ids, Greedy(extra_length=5), text_model)[0][0]
         expected.append(tokenizer.decode(row))
     assert translator.translate(TEXTS) == expected
     assert len(set(expected)) > 3
@@ -211,11 +200,46 @@ def test_no_texts():
     assert translator.translate([]) == []
 
 
-def test_traces_once(translator, traces):
-    translator.translate(TEXTS)
-    translator.translate([TEXTS[0], "", TEXTS[-1] * 3])
-    translator.translate_ids(np.full((5, 17), 4))
-    assert len(traces) == 1
+def test_traces_once_or_on_jax_once_for_each_of_few_sizes(text_model, tokenizer):
+    traces = []
+
+    @dataclasses.dataclass(frozen=True)
+    class CountingGreedy(Greedy):
+        def search(self, *args):
+            traces.append(1)
+            return super().search(*args)
+
+    translator = Translator(text_model, tokenizer, CountingGreedy(extra_length=5), batch_size=3)
+    sizes = [(3, 5), (4, 16), (1, 1), (3, 11), (1, 9), (5, 17), (7, 31)]  # (4|1, 16), (8, 32)
+    for _ in range(2):
+        for size in sizes:
+            translator.translate_ids(np.full(size, 7))
+        translator.translate([TEXTS[0], "", TEXTS[1], TEXTS[3]])
+        assert len(traces) == {"tensorflow": 1, "jax": 3}[NAME]
+
+
+def test_weights_that_change_are_seen(translator, text_model, tokenizer):
+    model = type(text_model)(text_model.config)
+    model.set_weights(text_model.get_weights())
+    changing = Translator(model, tokenizer, translator.strategy, batch_size=3)
+    before = translator.translate(TEXTS)
+    assert changing.translate(TEXTS) == before
+    embeddings = model.get_layer("embedding").embeddings
+    embeddings.assign(embeddings.numpy()[::-1])
+    after = changing.translate(TEXTS)
+    assert after == Translator(model, tokenizer, translator.strategy).translate(TEXTS)
+    assert sum(a != b for a, b in zip(after, before, strict=True)) > 3
+    model.set_weights(text_model.get_weights())
+    assert changing.translate(TEXTS) == before
+
+
+def test_a_source_as_long_as_learned_positions_allow():
+    model = frozen_toy(positions="learned", max_positions=19)
+    translator = Translator(model, _VocabularyOf(V), Greedy(extra_length=3))
+    source_ids = sources([19, 4, 11])
+    rows = decoded(source_ids, Greedy(extra_length=3), model)[0].tolist()
+    expected = [[token for token in row if token not in (PAD, EOS)] for row in rows]
+    assert translator.translate_ids(source_ids) == expected and all(expected)
 
 
 def test_ids_in_ids_out(translator, tokenizer):

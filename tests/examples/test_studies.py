@@ -85,9 +85,9 @@ def test_entropy_and_jacobian_by_definition():
 
 
 def test_the_taggers_data():
-    lengths = np.array([2, 5, 3])
+    lengths = np.tile([2, 5, 3], 50)
     ids, labels = norm_study.make_rows(np.random.default_rng(0), lengths, 7)
-    assert ids.shape == labels.shape == (3, 7)
+    assert ids.shape == labels.shape == (150, 7)
     for length, row, marks in zip(lengths, ids, labels, strict=True):
         assert np.all(row[:length] >= norm_study.FIRST_ID) and not row[length:].any()
         np.testing.assert_array_equal(marks[:length], row[:length] > row[:length].mean())

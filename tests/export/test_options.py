@@ -3,7 +3,14 @@
 import pytest
 from toy_model import randomise
 
-from keras_transformer import Greedy, Transformer, TransformerConfig, Translator
+from keras_transformer import (
+    Greedy,
+    LanguageModel,
+    SentencePieceTokenizer,
+    Transformer,
+    TransformerConfig,
+    Translator,
+)
 from keras_transformer.export import Runner, export_litert, export_saved_model
 from keras_transformer.layers import TokenEmbedding
 
@@ -66,3 +73,87 @@ def test_every_option_exports_to_both(changes, tokenizer, texts, tmp_path):
     answers = Translator(model, tokenizer, strategy).translate(texts)
     assert len(set(answers)) > len(texts) // 2, answers  # they could differ
     assert Runner(tmp_path / "device").translate(texts) == answers
+
+
+@pytest.mark.parametrize("export", [export_saved_model, export_litert])
+def test_exports_are_made_on_tensorflow(export, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    message = "are made on TensorFlow: `model.save.*Received: backend='jax'"
+    with pytest.raises(RuntimeError, match=message):
+        export(None, tokenizer, tmp_path / "out", samples=["a"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("export", [export_saved_model, export_litert])
+def test_a_model_without_an_encoder_is_refused(export, tokenizer, tmp_path):
+    config = TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2)
+    with pytest.raises(TypeError, match="must be a `Transformer`.*Received: LanguageModel"):
+        export(LanguageModel(config), tokenizer, tmp_path / "out", samples=["a"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def other_tokenizer():
+    """The target's: capitals only, so another number of ids and other ids for the same letter."""
+    return SentencePieceTokenizer.train(["ABCDEFGH"] * 5, 13, model_type="char")
+
+
+@pytest.mark.parametrize("sharing", ["target_output", "none"])
+def test_a_vocabulary_for_each_side(sharing, tokenizer, other_tokenizer, texts, tmp_path):
+    assert other_tokenizer.vocab_size != tokenizer.vocab_size
+    model = model_of(
+        tokenizer, target_vocab_size=other_tokenizer.vocab_size, embedding_sharing=sharing
+    )
+    arguments = dict(
+        samples=texts, strategy=Greedy(extra_length=9), target_tokenizer=other_tokenizer
+    )
+    served = export_saved_model(model, tokenizer, tmp_path / "served", **arguments)
+    device = export_litert(model, tokenizer, tmp_path / "device", **arguments)
+    assert served.identical == device.identical == len(texts)
+    answers = Translator(
+        model, tokenizer, Greedy(extra_length=9), target_tokenizer=other_tokenizer
+    ).translate(texts)
+    assert len(set(answers)) > 5 and "".join(answers).isupper()
+    assert Runner(tmp_path / "device").translate(texts) == answers
+    files = {path.name for path in (tmp_path / "device").iterdir()}
+    assert {"tokenizer.model", "target_tokenizer.model"} <= files
+    with pytest.raises(
+        ValueError, match="`target_tokenizer` and the model must have the same `voc"
+    ):
+        Translator(model, tokenizer)
+
+
+def test_a_target_tokenizer_of_another_export_is_noticed(
+    tokenizer, other_tokenizer, texts, tmp_path
+):
+    model = model_of(
+        tokenizer,
+        target_vocab_size=other_tokenizer.vocab_size,
+        embedding_sharing="target_output",
+    )
+    export_litert(
+        model, tokenizer, tmp_path / "device", samples=texts, target_tokenizer=other_tokenizer
+    )
+    tokenizer.save(tmp_path / "device" / "target_tokenizer.model")
+    with pytest.raises(ValueError, match="target_tokenizer.model must be the file"):
+        Runner(tmp_path / "device")
+
+
+def test_a_source_longer_than_the_learned_table_is_an_error(tokenizer, texts, tmp_path):
+    """In Python, in the SavedModel, on the device: with the limit, and never another text."""
+    import tensorflow as tf
+
+    limit = 47
+    model = model_of(tokenizer, positions="learned", max_positions=limit)
+    strategy = Greedy(extra_length=3)
+    export_saved_model(model, tokenizer, tmp_path / "served", samples=texts, strategy=strategy)
+    export_litert(model, tokenizer, tmp_path / "device", samples=texts, strategy=strategy)
+    text = "abcdefgh" * 9
+    for system in (Translator(model, tokenizer, strategy), Runner(tmp_path / "device")):
+        with pytest.raises(ValueError, match=f"`max_source_length` = {limit} tokens"):
+            system.translate([text])
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {limit} tokens"):
+        served["serving_default"](text=tf.constant([text]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {limit} tokens"):
+        served["translate_ids"](source_ids=tf.ones((1, limit + 1), tf.int32))

@@ -99,8 +99,8 @@ def test_an_id_outside_the_vocabulary_is_an_error(serve_ids, outside):
 
 def test_the_strategy_is_exported(trained, tokenizer, texts):
     strategy = Greedy(extra_length=2, max_length=5)
-    module = signatures.ServingModule(trained, tokenizer, strategy)
     live = Translator(trained, tokenizer, strategy)
+    module = signatures.ServingModule(live)
     rows = live.pad([live.source_ids(text) for text in texts[:7]])
     ids = module.signatures["translate_ids"](source_ids=tf.constant(rows))["target_ids"].numpy()
     assert ids.shape == (7, 5)

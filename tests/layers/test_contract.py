@@ -21,6 +21,8 @@ def states(*shape):
 TARGET, SOURCE = states(B, T, D), states(B, S, E)
 IDS = np.random.default_rng(2).integers(0, V, (B, T)).astype("int32")
 
+BIAS = {"output_dtype": "float32", "open_width": True}  # of each head, by distance
+
 # Name -> class, constructor arguments, inputs, and what else `check_layer` is to know.
 CASES = {
     "self-attention": (
@@ -34,6 +36,30 @@ CASES = {
         dict(num_heads=N, key_dim=H, use_bias=False, kernel_initializer="he_normal"),
         {"inputs": TARGET},
         {"use_causal_mask": True},
+    ),
+    "self-attention, rotary, in chunks": (
+        layers.MultiHeadSelfAttention,
+        dict(num_heads=N, key_dim=H + 1, rotary=True, chunk_size=2),
+        {"inputs": TARGET, "attention_mask": np.tri(T, dtype=bool)[None]},
+        {},
+    ),
+    "self-attention, windowed": (
+        layers.MultiHeadSelfAttention,
+        {**ATTENTION, "score": "dot_product", "window_size": 2},
+        {"inputs": TARGET},
+        {"use_causal_mask": True},
+    ),
+    "self-attention, additive": (
+        layers.MultiHeadSelfAttention,
+        {**ATTENTION, "score": "additive"},
+        {"inputs": TARGET},
+        {},
+    ),
+    "cross-attention, additive": (
+        layers.CrossAttention,
+        {**ATTENTION, "score": "additive"},
+        {"query": TARGET, "value": SOURCE, "attention_mask": SOURCE_MASK},
+        {},
     ),
     "cross-attention": (
         layers.CrossAttention,
@@ -50,6 +76,12 @@ CASES = {
     "feed-forward": (
         layers.PositionwiseFFN,
         dict(intermediate_dim=F, output_dim=U, dropout=0.1),
+        {"inputs": TARGET},
+        {},
+    ),
+    "feed-forward, gated": (
+        layers.PositionwiseFFN,
+        dict(intermediate_dim=F, activation="swiglu"),
         {"inputs": TARGET},
         {},
     ),
@@ -72,6 +104,32 @@ CASES = {
         {"reverse": True, "output_dtype": "float32"},
     ),
     "positions": (layers.SinusoidalPositions, {}, {"inputs": TARGET}, {}),
+    "positions, split": (layers.SinusoidalPositions, dict(layout="split"), {"inputs": TARGET}, {}),
+    "learned positions": (
+        layers.LearnedPositions,
+        dict(max_positions=T + 2),
+        {"inputs": TARGET},
+        {},
+    ),
+    "relative bias": (
+        layers.RelativePositionBias,
+        dict(num_heads=N, num_buckets=6, max_distance=7),
+        {"inputs": TARGET},
+        BIAS,
+    ),
+    "relative bias, one direction": (
+        layers.RelativePositionBias,
+        dict(num_heads=N, num_buckets=5, max_distance=7, bidirectional=False),
+        {"inputs": TARGET},
+        BIAS,
+    ),
+    "ALiBi": (layers.AlibiBias, dict(num_heads=N), {"inputs": TARGET}, BIAS),
+    "batch normalization": (
+        layers.BatchNormalization,
+        {},
+        {"inputs": SOURCE, "padding_mask": SOURCE_MASK[:, 0]},
+        {},
+    ),
     "dropout": (layers.Dropout, dict(rate=0.3, seed=5), {"inputs": TARGET}, {}),
     "projection": (layers.Projection, dict(units=F), {"inputs": TARGET}, {}),
     "encoder block": (
@@ -84,6 +142,30 @@ CASES = {
         layers.EncoderBlock,
         dict(num_heads=N, key_dim=H, intermediate_dim=F, activation="gelu", residual="pre"),
         {"inputs": SOURCE},
+        {},
+    ),
+    "encoder block, bottom to top": (
+        layers.EncoderBlock,
+        {**BLOCK, "residual": "b2t", "normalization": "rms", "activation": "geglu"},
+        {"inputs": SOURCE, "attention_mask": SOURCE_MASK},
+        {},
+    ),
+    "encoder block, batch normalization": (
+        layers.EncoderBlock,
+        {**BLOCK, "normalization": "batch"},
+        {"inputs": SOURCE, "attention_mask": SOURCE_MASK, "padding_mask": SOURCE_MASK[:, 0]},
+        {},
+    ),
+    "encoder block, attention alone": (
+        layers.EncoderBlock,
+        {**BLOCK, "use_residual": False, "use_feed_forward": False, "normalization": "none"},
+        {"inputs": SOURCE},
+        {},
+    ),
+    "decoder block, bottom to top": (
+        layers.DecoderBlock,
+        {**BLOCK, "residual": "b2t"},
+        {"inputs": TARGET, "memory": SOURCE, "memory_mask": SOURCE_MASK},
         {},
     ),
     "decoder block": (

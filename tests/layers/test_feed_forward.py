@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend import array
 from toy_model import D, F, U, randomise
 
 from keras_transformer.layers import PositionwiseFFN
@@ -40,7 +41,7 @@ def test_any_rank_and_every_position_alike(shape):
     inputs = np.random.default_rng(1).normal(size=(2, *shape)).astype("float32")
     outputs = layer(inputs)
     assert outputs.shape == (2, *shape[:-1], U)
-    rows = layer(inputs.reshape(-1, 1, D)).numpy()
+    rows = array(layer(inputs.reshape(-1, 1, D)))
     np.testing.assert_allclose(np.reshape(outputs, (-1, 1, U)), rows, atol=1e-5)
 
 
@@ -52,7 +53,7 @@ def test_dropout_is_of_the_inner_activations_and_of_training_only():
     layer.dropout_layer.seed_generator.state.assign([3, 0])
     dropped = layer(INPUTS, training=True)
     layer.dropout_layer.seed_generator.state.assign([3, 0])
-    hidden = layer.dropout_layer(np.maximum(INPUTS @ w1 + b1, 0), training=True).numpy()
+    hidden = array(layer.dropout_layer(np.maximum(INPUTS @ w1 + b1, 0), training=True))
     assert np.any(hidden == 0) and np.any(dropped != exact)
     np.testing.assert_allclose(dropped, hidden @ w2 + b2, atol=1e-4)
 

@@ -1,8 +1,9 @@
 """Sinusoidal positions: the paper's table, any width, any length, distinct in any precision."""
 
-import keras
 import numpy as np
 import pytest
+from backend import array, dtype_of
+from keras import ops
 
 from keras_transformer.layers import SinusoidalPositions
 from keras_transformer.layers.positions import sinusoidal_encoding
@@ -18,12 +19,12 @@ def table(length, dim):
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 7, 8, 11])
 def test_equals_the_table(dim):
     encoding = sinusoidal_encoding(np.arange(53), dim)
-    assert encoding.dtype == "float32"
+    assert dtype_of(encoding) == "float32"
     np.testing.assert_allclose(encoding, table(53, dim), atol=1e-5)
 
 
 def test_has_no_longest_position():
-    encoding = SinusoidalPositions()(np.zeros((1, 3001, 5), "float32")).numpy()[0]
+    encoding = array(SinusoidalPositions()(np.zeros((1, 3001, 5), "float32")))[0]
     np.testing.assert_allclose(encoding, table(3001, 5), atol=3e-4)
     assert len(np.unique(encoding, axis=0)) == 3001
 
@@ -33,7 +34,7 @@ def test_first_position_continues_the_sequence(first):
     layer, inputs = SinusoidalPositions(), np.random.default_rng(0).normal(size=(2, 13, 11))
     inputs = inputs.astype("float32")
     full = layer(inputs)
-    for position in (first, keras.ops.convert_to_tensor(first, "int32")):
+    for position in (first, ops.convert_to_tensor(first, "int32")):
         part = layer(inputs[:, first : first + 3], first_position=position)
         np.testing.assert_array_equal(part, full[:, first : first + 3])
 
@@ -44,18 +45,18 @@ def test_first_position_continues_the_sequence(first):
 def test_neighbours_are_distinct_and_rounded_once(policy, length):
     layer = SinusoidalPositions(dtype=policy)
     encoding = layer(np.zeros((1, length, 11), "float32"))[0]
-    assert encoding.dtype == layer.compute_dtype
-    exact = keras.ops.cast(sinusoidal_encoding(np.arange(length), 11), layer.compute_dtype)
-    encoding, exact = (np.float32(keras.ops.cast(x, "float32")) for x in (encoding, exact))
+    assert dtype_of(encoding) == layer.compute_dtype
+    exact = ops.cast(sinusoidal_encoding(np.arange(length), 11), layer.compute_dtype)
+    encoding, exact = (np.float32(ops.cast(x, "float32")) for x in (encoding, exact))
     np.testing.assert_array_equal(encoding, exact)
     assert len(np.unique(encoding, axis=0)) == length
 
 
 def test_the_sum_is_rounded_once():
     layer = SinusoidalPositions(dtype="mixed_bfloat16")
-    inputs = keras.ops.cast(np.full((1, 300, 3), 3.140625), "bfloat16")
-    exact = keras.ops.cast(3.140625 + sinusoidal_encoding(np.arange(300), 3), "bfloat16")
-    actual, exact = (keras.ops.cast(x, "float32") for x in (layer(inputs)[0], exact))
+    inputs = ops.cast(np.full((1, 300, 3), 3.140625), "bfloat16")
+    exact = ops.cast(3.140625 + sinusoidal_encoding(np.arange(300), 3), "bfloat16")
+    actual, exact = (ops.cast(x, "float32") for x in (layer(inputs)[0], exact))
     np.testing.assert_array_equal(actual, exact)
 
 

@@ -1,0 +1,54 @@
+"""Weights from one model to another, by name, with an account of what matched."""
+
+from typing import NamedTuple
+
+import keras
+
+
+class Transfer(NamedTuple):
+    """What `transfer_weights` did, each a tuple of weights' paths such as
+    `encoder_0/feed_forward/output/kernel`."""
+
+    copied: tuple  # now equal to the source's
+    missing: tuple  # in the target alone: left as they were
+    unused: tuple  # in the source alone
+    other_shapes: tuple  # in both, with different shapes: left as they were
+
+
+def transfer_weights(source, target):
+    """Copies every weight of `source` that `target` has too, blocks' inner weights included.
+
+    For example the encoder of a trained `Transformer` into a `SequenceClassifier`, or all but the
+    last layer of a model into one with other classes. Keras' `load_weights(by_name=...)` compares
+    the names of the outermost layers only.
+
+    Args:
+        source: A built Keras model, or the path of a `.keras` file.
+        target: A built Keras model. Nothing of it changes if no weight matches.
+
+    Returns:
+        A `Transfer`.
+
+    Raises:
+        ValueError: if no weight matches.
+    """
+    if not isinstance(source, keras.Model):
+        source = keras.models.load_model(source, compile=False)
+    theirs = {weight.path: weight for weight in source.weights}
+    ours = {weight.path: weight for weight in target.weights}
+    both = [path for path in ours if path in theirs]
+    copied = [path for path in both if ours[path].shape == theirs[path].shape]
+    if not copied:
+        raise ValueError(
+            "`source` and `target` must have a weight of the same path and shape. Received: "
+            f"{len(theirs)} weights such as {next(iter(theirs), None)!r}, and {len(ours)} such as "
+            f"{next(iter(ours), None)!r}"
+        )
+    for path in copied:
+        ours[path].assign(theirs[path])
+    return Transfer(
+        copied=tuple(copied),
+        missing=tuple(path for path in ours if path not in theirs),
+        unused=tuple(path for path in theirs if path not in ours),
+        other_shapes=tuple(path for path in both if path not in copied),
+    )

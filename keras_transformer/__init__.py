@@ -32,6 +32,7 @@ _EXPORTS = {
     "check_causality": "checks",
     "check_padding_invariance": "checks",
     "Greedy": "decoding",
+    "generate": "decoding",
     "Translator": "decoding",
     "SentencePieceTokenizer": "text",
     "ParallelCorpus": "text",

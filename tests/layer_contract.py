@@ -154,6 +154,7 @@ def check_policy(layer, reference, call, output_dtype):
     assert all(weight.dtype == "float32" for weight in layer.trainable_weights)
     outputs, expected = call(layer), array(call(reference))
     assert dtype_of(outputs) == (output_dtype or layer.compute_dtype)
+    assert call(layer, call.symbolic()).dtype == dtype_of(outputs)
     outputs = array(ops.cast(outputs, "float32"))
     assert np.all(np.isfinite(outputs))
     unit = 2.0**-8 if layer.compute_dtype == "bfloat16" else 2.0**-11

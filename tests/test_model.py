@@ -40,9 +40,12 @@ def pad(ids, width):
 
 
 def from_embedded(model):
-    """The model from its embedded source and target on, to move one slot at a time."""
+    """The model from its embedded source and target on, to move one slot at a time.
+
+    It takes the ids too, which say what is padding.
+    """
     embedded = [model.get_layer(f"{name}_positions").output for name in ("source", "target")]
-    return keras.Model([*embedded, model.inputs[0]], model.output)
+    return keras.Model([*embedded, *model.inputs], model.output)
 
 
 # --- What may influence what ---------------------------------------------------------------
@@ -59,7 +62,7 @@ def test_influence_is_source_padding_times_target_causality(model, length, width
     for slot in range(T):
         target[1 + width + slot, slot] += rng.normal(scale=3, size=D)
     ids = sources([length], width).repeat(rows, 0)
-    outputs = array(from_embedded(model)([source, target, ids]))
+    outputs = array(from_embedded(model)([source, target, ids, targets(rows, T)]))
     influence = np.abs(outputs[1:] - outputs[0]).max(-1) > 1e-4  # a row of its own rounds anew
     valid = np.arange(width) < length
     np.testing.assert_array_equal(influence[:width], np.outer(valid, np.ones(T, bool)))
@@ -97,10 +100,10 @@ def test_gradient_from_logits_to_later_embeddings_is_exactly_zero(training):
     inner = from_embedded(frozen_toy(dropout=0.1, attention_dropout=0.1))
     target = np.random.default_rng(0).normal(size=(2, T, D)).astype("float32")
     source = tensor(np.random.default_rng(1).normal(size=(2, S, D)), "float32")
-    ids = tensor(sources([S, 3]))
+    ids = [tensor(sources([S, 3])), tensor(targets(2, T))]
 
     def early(target):
-        return ops.sum(inner([source, target, ids], training=training)[:, 2] ** 2)
+        return ops.sum(inner([source, target, *ids], training=training)[:, 2] ** 2)
 
     (gradient,) = gradients(early, target)
     np.testing.assert_array_equal(gradient[:, 3:], np.zeros((2, T - 3, D)))

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from backend import dtype_of, value_and_gradients
+from backend import array, compiled, dtype_of, in_graph, value_and_gradients
 from keras import ops
 from toy_model import D, V
 
@@ -93,3 +93,15 @@ def test_golden():
     np.testing.assert_array_equal(layer(np.array([[2, 1]])), [[[2, 2, 2, 2], [0, 4, 0, 0]]])
     states = np.array([[[1.0, 2, 3, 4]]], "float32")
     np.testing.assert_array_equal(layer(states, reverse=True), [[[1, 4, 10]]])
+
+
+@pytest.mark.parametrize("run", [lambda call: call, in_graph, compiled])
+def test_an_id_outside_the_vocabulary_is_a_row_of_nan_in_every_mode(run):
+    layer = TokenEmbedding(V, D)
+    layer.build(None)
+    ids = np.array([[V, -1, 3, 2**31 - 1, V - 1]], "int32")
+    rows = array(run(layer)(ids))[0]
+    np.testing.assert_array_equal(np.isnan(rows).all(axis=1), [True, True, False, True, False])
+    np.testing.assert_array_equal(np.isnan(rows).any(axis=1), [True, True, False, True, False])
+    np.testing.assert_array_equal(rows[[2, 4]], array(layer(ids[:, [2, 4]]))[0])
+    np.testing.assert_array_equal(array(layer.lookup(ids[:, [2, 4]]))[0], rows[[2, 4]])

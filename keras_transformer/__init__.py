@@ -31,6 +31,7 @@ _EXPORTS = {
     "plot_attention": "plots",
     "check_causality": "checks",
     "check_padding_invariance": "checks",
+    "BeamSearch": "decoding",
     "Greedy": "decoding",
     "generate": "decoding",
     "Translator": "decoding",

@@ -1,5 +1,7 @@
 """Checks of arguments, each with the error that a user needs."""
 
+import math
+
 
 def check_size(*, optional=False, **sizes):
     """Raises ValueError unless every named argument is a positive integer (or an optional None)."""
@@ -88,3 +90,11 @@ def check_buckets(bidirectional, **sizes):
             f"`{distance}` more than half a direction's buckets. Received: "
             f"{buckets}={number}, {distance}={largest}"
         )
+
+
+def check_finite(**values):
+    """Raises ValueError unless every named argument is a finite number."""
+    for name, value in values.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")

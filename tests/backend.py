@@ -107,17 +107,22 @@ def _without_state(function, variables):
 # --- Gradients -----------------------------------------------------------------------------
 
 
-def gradients(function, *inputs):
-    """The gradients of the scalar `function(*inputs)` with respect to its inputs, as a list."""
-    inputs = [tensor(x) for x in inputs]
-    if NAME == "jax":
-        found = jax.grad(function, argnums=tuple(range(len(inputs))))(*inputs)
-    else:
+def gradients(function, *inputs, wrap=None):
+    """The gradients of the scalar `function(*inputs)` with respect to its inputs, as a list.
+
+    `wrap`, such as `compiled`, makes a graph that holds the gradients too.
+    """
+
+    def run(*inputs):
+        if NAME == "jax":
+            return jax.grad(function, argnums=tuple(range(len(inputs))))(*inputs)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             value = function(*inputs)
-        found = tape.gradient(value, inputs)
-    return [array(gradient) for gradient in found]
+        return tape.gradient(value, inputs)
+
+    run = run if wrap is None else wrap(run)
+    return [array(gradient) for gradient in run(*map(tensor, inputs))]
 
 
 def value_and_gradients(function, variables):

@@ -72,9 +72,10 @@ def test_a_signature_leaves_sizes_open_where_the_backend_can():
     assert len(traces) == {"tensorflow": 1, "jax": 3}[NAME]
 
 
-def test_gradients():
+@pytest.mark.parametrize("wrap", [None, in_graph, compiled])
+def test_gradients(wrap):
     first, second = np.array([1.0, 2.0], "float32"), np.array([3.0, 5.0], "float32")
-    found = gradients(lambda x, y: ops.sum(x * x * y), first, second)
+    found = gradients(lambda x, y: ops.sum(x * x * y), first, second, wrap=wrap)
     np.testing.assert_array_equal(found, [2 * first * second, first**2])
 
 

@@ -1,7 +1,17 @@
 """Search over a step function: a loop, a frozen strategy and one state record."""
 
+from keras_transformer.decoding.beam import BeamSearch
 from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.result import DecodingResult, decode, generate
 from keras_transformer.decoding.translator import Translator
 
-__all__ = ["DecodingResult", "Greedy", "Translator", "decode", "generate"]
+__all__ = [
+    "BeamSearch",
+    "Hypotheses",
+    "DecodingResult",
+    "Greedy",
+    "Translator",
+    "decode",
+    "generate",
+]

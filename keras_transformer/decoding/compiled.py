@@ -41,7 +41,7 @@ def _compiled_by_jax(function, model):
 
     def call(ids):
         outputs = run([weight.value for weight in weights], _filled(ids, model.config))
-        return keras.tree.map_structure(lambda x: np.asarray(x)[: len(ids)], outputs)
+        return jax.tree.map(lambda x: np.asarray(x)[: len(ids)], outputs)
 
     return call
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer.arguments import check_count, check_size
+from keras_transformer.decoding.hypotheses import Hypotheses
 
 
 class GreedyState(NamedTuple):
@@ -61,7 +62,9 @@ class Greedy:
         check_count(extra_length=self.extra_length)
         check_size(optional=True, max_length=self.max_length)
 
-    def search(self, step, cache, limits, slots, special_ids, prefix_ids=None):
+    beams = 1  # rows of the step function for each row of the source
+
+    def search(self, step, cache, limits, slots, special_ids, *, reorder=None, prefix_ids=None):
         """Decodes until every row has ended.
 
         Args:
@@ -70,12 +73,13 @@ class Greedy:
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
             special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+            reorder: Not needed: a row goes on from itself.
             prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; `None` for
                 none. They count towards the limits.
 
         Returns:
-            (B, T) int32 ids, each row its tokens, then pads; a row that reached its limit has
-            no EOS.
+            `Hypotheses`, one a row and without scores: (B, 1, T) ids, each row its tokens, then
+            pads; a row that reached its limit has no EOS.
         """
         batch = ops.shape(limits)[0]
         start = GreedyState(
@@ -102,4 +106,5 @@ class Greedy:
             finished = ops.logical_or(finished, ended)
             return GreedyState(position, ops.expand_dims(token_ids, 1), output_ids, finished, cache)
 
-        return GreedyState(*ops.while_loop(unfinished, advance, start)).output_ids
+        end = GreedyState(*ops.while_loop(unfinished, advance, start))
+        return Hypotheses(ops.expand_dims(end.output_ids, 1))

@@ -1,5 +1,6 @@
 """From source ids to target ids: encode, search, and what came of it."""
 
+import functools
 from typing import NamedTuple
 
 from keras import ops
@@ -8,8 +9,9 @@ from keras import ops
 class DecodingResult(NamedTuple):
     """What a search found, a row a sentence."""
 
-    ids: object  # (B, T) int32: the tokens, EOS if there is one, then pads
+    ids: object  # (B, T) int32: the best tokens, EOS if there is one, then pads
     truncated: object  # (B,) boolean: the row reached its limit without an EOS
+    hypotheses: object  # `Hypotheses`, all that the search gives
 
 
 def decode(model, source_ids, strategy):
@@ -21,7 +23,7 @@ def decode(model, source_ids, strategy):
     Args:
         model: A `Transformer`, or anything with its `config`, `encode`, `start` and `step`.
         source_ids: (B, S) int32, pieces and EOS, then pads.
-        strategy: A search strategy such as `Greedy()`.
+        strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
 
     Returns:
         A `DecodingResult`.
@@ -33,9 +35,10 @@ def decode(model, source_ids, strategy):
     limits = ops.where(ops.any(is_content, axis=1), lengths + strategy.extra_length, 0)
     slots = ops.shape(source_ids)[1] + strategy.extra_length
     limits, slots = _limited(limits, slots, strategy, config)
-    memory = model.encode(source_ids)
-    ids = strategy.search(model.step, model.start(memory, slots), limits, slots, config)
-    return DecodingResult(ids, _truncated(ids, limits, config))
+    cache = model.start(model.encode(source_ids), slots, strategy.beams)
+    step = functools.partial(model.step, beams=strategy.beams)
+    found = strategy.search(step, cache, limits, slots, config, reorder=model.reorder)
+    return _result(found, limits, config)
 
 
 def generate(model, prompt_ids, strategy):
@@ -47,7 +50,7 @@ def generate(model, prompt_ids, strategy):
     Args:
         model: A `LanguageModel`, or anything with its `config`, `start` and `step`.
         prompt_ids: (B, P) int32 tokens without BOS, then pads.
-        strategy: A search strategy such as `Greedy()`.
+        strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
 
     Returns:
         A `DecodingResult`; its rows begin with the prompts.
@@ -57,9 +60,11 @@ def generate(model, prompt_ids, strategy):
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
-    cache = model.start(batch, slots)
-    ids = strategy.search(model.step, cache, limits, slots, config, prefix_ids=prompt_ids)
-    return DecodingResult(ids, _truncated(ids, limits, config))
+    cache = model.start(batch * strategy.beams, slots)
+    found = strategy.search(
+        model.step, cache, limits, slots, config, reorder=model.reorder, prefix_ids=prompt_ids
+    )
+    return _result(found, limits, config)
 
 
 def _limited(limits, slots, strategy, config):
@@ -73,6 +78,8 @@ def _limited(limits, slots, strategy, config):
     return limits, slots
 
 
-def _truncated(ids, limits, config):
+def _result(found, limits, config):
+    ids = found.ids[:, 0]
     ends = ops.any(ops.equal(ids, config.eos_id), axis=1)
-    return ops.logical_and(limits > 0, ops.logical_not(ends))
+    truncated = ops.logical_and(limits > 0, ops.logical_not(ends))
+    return DecodingResult(ids, truncated, found)

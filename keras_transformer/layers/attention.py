@@ -11,7 +11,7 @@ from keras_transformer.layers.long import in_windows
 from keras_transformer.layers.masks import Sight
 from keras_transformer.layers.multi_head import MultiHeadAttention
 from keras_transformer.layers.positions import rotate
-from keras_transformer.layers.projection import projection_of
+from keras_transformer.layers.projection import projection_of, reshape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -212,11 +212,19 @@ class CrossAttention(MultiHeadAttention):
             self._split_heads(value_BSE, self.value_dim),
         )
 
-    def step(self, query, memory_cache, attention_mask):
-        """`call` with the keys and values that `project_memory` gave: (B, T, D) -> (B, T, D)."""
+    def step(self, query, memory_cache, attention_mask, beams=1):
+        """`call` with the keys and values that `project_memory` gave: (B, T, D) -> (B, T, D).
+
+        With `beams` K the query is (B * K, T, D): the K hypotheses of a source look at its one
+        copy of keys and values, as if they were K * T queries.
+        """
+        shape = ops.shape(query)
+        if beams > 1:
+            query = reshape(query, (-1, beams * shape[1], shape[2]))
         query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
         context_BNTU, _ = self._attend(query_BNTH, *memory_cache, Sight(attention_mask), False)
-        return self._merge_heads(context_BNTU)
+        output = self._merge_heads(context_BNTU)
+        return reshape(output, (-1, shape[1], output.shape[-1])) if beams > 1 else output
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return super().compute_output_shape(query_shape)

@@ -168,21 +168,24 @@ class DecoderBlock(TransformerBlock):
         states = self._feed(states, inputs, **norm)
         return (states, self_weights, cross_weights) if return_attention_scores else states
 
-    def start(self, memory, max_length):
+    def start(self, memory, max_length, beams=1):
         """The block's cache for `step`: an empty self-attention cache, and cross keys and values.
 
         Args:
             memory: (B, S, E), the encoder's output.
             max_length: Slots of the self-attention cache, an integer or a scalar int tensor.
+            beams: Hypotheses K of each source.
 
         Returns:
-            `((keys, values), (cross_keys, cross_values))`, the first two with `max_length`
-            slots, the last two with S.
+            `((keys, values), (cross_keys, cross_values))`, the first two of B * K rows with
+            `max_length` slots, the last two of B rows with S slots.
         """
         cross_cache = self.cross_attention.project_memory(memory)
-        return self._start_self_attention(ops.shape(memory)[0], max_length), cross_cache
+        return self._start_self_attention(ops.shape(memory)[0] * beams, max_length), cross_cache
 
-    def step(self, inputs, cache, position, attention_mask, memory_mask, attention_bias=None):
+    def step(
+        self, inputs, cache, position, attention_mask, memory_mask, attention_bias=None, beams=1
+    ):
         """`call` for the T tokens from `position` on; returns their states and the new cache."""
         self_cache, cross_cache = cache
         attended, self_cache = self.self_attention.step(
@@ -194,7 +197,7 @@ class DecoderBlock(TransformerBlock):
         )
         states = self._leave(SELF_ATTENTION, inputs, attended)
         crossed = self.cross_attention.step(
-            self._enter(CROSS_ATTENTION, states), cross_cache, memory_mask
+            self._enter(CROSS_ATTENTION, states), cross_cache, memory_mask, beams
         )
         states = self._leave(CROSS_ATTENTION, states, crossed)
         return self._feed(states, inputs), (self_cache, cross_cache)

@@ -44,6 +44,10 @@ class LanguageModel(TransformerModel):
         states, cache = self._decoder.step(token_ids, cache, position, slots)
         return self._output(states, reverse=True), cache
 
+    def reorder(self, cache, rows):
+        """The cache whose row r continues what row `rows[r]` has decoded; rows are (B,) int32."""
+        return tuple(tuple(ops.take(slots, rows, axis=0) for slots in own) for own in cache)
+
     def attention_scores(self, token_ids):
         """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""
         decoder = []

@@ -85,8 +85,11 @@ class Stack:
                 scores.append(outputs[1:])
         return self._leave(states, ids)
 
-    def step(self, token_ids, caches, position, slots, *memory_mask):
-        """(B, T) ids from `position` on -> (B, T, D) states, and the new cache of each block."""
+    def step(self, token_ids, caches, position, slots, memory_mask=None, beams=1):
+        """(B, T) ids from `position` on -> (B, T, D) states, and the new cache of each block.
+
+        With a `memory_mask` the blocks also attend to the source; `beams` rows to each of its.
+        """
         count = ops.shape(token_ids)[1]
         mask = masks.causal_mask(count, slots, position, self.config.attention_window)
         bias = None
@@ -96,9 +99,11 @@ class Stack:
         states = self.embedding.lookup(token_ids)
         if self.positions is not None:
             states = self.positions(states, first_position=position)
-        new = []
+        options, new = {"attention_bias": bias}, []
+        if memory_mask is not None:
+            options.update(memory_mask=memory_mask, beams=beams)
         for block, cache in zip(self.blocks, caches, strict=True):
-            states, cache = block.step(states, cache, position, mask, *memory_mask, bias)
+            states, cache = block.step(states, cache, position, mask, **options)
             new.append(cache)
         return normalized(self.norm, states), tuple(new)
 

@@ -62,7 +62,7 @@ class Transformer(TransformerModel):
         """(B, S) int32 source ids -> `Memory`."""
         return _encode(self._encoder, source_ids)
 
-    def start(self, memory, max_length):
+    def start(self, memory, max_length, beams=1):
         """An empty `Cache` with room for `max_length` target tokens.
 
         The keys and values of the source are projected here, once.
@@ -70,11 +70,15 @@ class Transformer(TransformerModel):
         Args:
             memory: The `Memory` of the source.
             max_length: Integer or scalar int tensor.
+            beams: Hypotheses K of each source. They stand next to each other, B * K rows, and
+                share their source's keys and values.
         """
-        blocks = tuple(block.start(memory.states, max_length) for block in self._decoder.blocks)
+        blocks = tuple(
+            block.start(memory.states, max_length, beams) for block in self._decoder.blocks
+        )
         return Cache(blocks, memory.mask)
 
-    def step(self, token_ids, cache, position):
+    def step(self, token_ids, cache, position, beams=1):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
         Args:
@@ -83,15 +87,29 @@ class Transformer(TransformerModel):
             cache: The `Cache` of the tokens before.
             position: Scalar int, tokens already in the cache. `position + T` must not exceed
                 the cache's `max_length`.
+            beams: As given to `start`; B is then B * K.
 
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
         slots = ops.shape(cache.blocks[0][0][0])[2]
         states, blocks = self._decoder.step(
-            token_ids, cache.blocks, position, slots, cache.memory_mask
+            token_ids, cache.blocks, position, slots, cache.memory_mask, beams
         )
         return self._output(states, reverse=True), Cache(blocks, cache.memory_mask)
+
+    def reorder(self, cache, rows):
+        """The `Cache` whose row r continues what row `rows[r]` has decoded, within one source.
+
+        Args:
+            cache: A `Cache` of B * K rows.
+            rows: (B * K,) int32.
+        """
+        blocks = tuple(
+            (tuple(ops.take(slots, rows, axis=0) for slots in own), memory)
+            for own, memory in cache.blocks
+        )
+        return cache._replace(blocks=blocks)
 
     def attention_scores(self, source_ids, target_ids):
         """Weights of every block: lists of encoder, decoder and cross-attention's.

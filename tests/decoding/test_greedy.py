@@ -50,7 +50,7 @@ def by_hand(table, limits, slots):
 def search(table, limits, slots, special_ids=IDS):
     limits = tensor(limits, "int32")
     start = ops.zeros_like(limits)
-    return array(Greedy().search(step_over(table), start, limits, slots, special_ids))
+    return array(Greedy().search(step_over(table), start, limits, slots, special_ids).ids[:, 0])
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -64,7 +64,9 @@ def test_equals_a_plain_loop(limits, seed):
 def test_equals_a_plain_loop_in_a_graph(jit):
     def run(table, limits):
         slots = ops.shape(table)[1]  # on TensorFlow unknown in a graph for all sizes
-        return Greedy().search(step_over(table), ops.zeros_like(limits), limits, slots, IDS)
+        return (
+            Greedy().search(step_over(table), ops.zeros_like(limits), limits, slots, IDS).ids[:, 0]
+        )
 
     limits, table = np.array([9, 0, 5, 9], "int32"), table_of(4, 9, 3)
     sizes = [KerasTensor((None, None, KEYS, V)), KerasTensor((None,), "int32")]
@@ -136,7 +138,7 @@ def test_stops_when_the_last_row_has_ended():
     table = np.zeros((9, 2, V), "float32")  # position, row, token
     table[:, 0, 3] = table[:, 1, 6] = 1
     table[1, 0, IDS.eos_id] = table[2, 1, IDS.eos_id] = 2
-    ids = Greedy().search(step, ops.zeros(()), tensor([9, 9], "int32"), 9, IDS)
+    ids = Greedy().search(step, ops.zeros(()), tensor([9, 9], "int32"), 9, IDS).ids[:, 0]
     assert array(ids)[:, :4].tolist() == [[3, 5, 4, 4], [6, 6, 5, 4]]
     # BOS first, then each row's own last token; pads for the row that has ended.
     assert records(calls) == [([2, 2], 0), ([3, 6], 1), ([5, 6], 2)]
@@ -156,7 +158,9 @@ def test_special_ids_are_the_callers(shift):
 
     def found(renamed, special_ids):
         limits = tensor([9] * 5, "int32")
-        return array(Greedy().search(table_step(renamed), ops.zeros(()), limits, 9, special_ids))
+        return array(
+            Greedy().search(table_step(renamed), ops.zeros(()), limits, 9, special_ids).ids[:, 0]
+        )
 
     plain, renamed = found(False, IDS), found(True, special_ids)
     np.testing.assert_array_equal(renamed, names[plain])

@@ -32,7 +32,7 @@ def decoded(source_ids, strategy=None, model=None, jit=False):
     """Ids and truncation as arrays, from one graph for all shapes, or from XLA."""
     strategy = strategy or Greedy(extra_length=EXTRA)
     run = _graph(strategy, model or talkative_toy(), jit)
-    return [array(part) for part in run(source_ids)]
+    return [array(part) for part in run(source_ids)[:2]]
 
 
 @functools.cache
@@ -205,9 +205,9 @@ def test_traces_once_or_on_jax_once_for_each_of_few_sizes(text_model, tokenizer)
 
     @dataclasses.dataclass(frozen=True)
     class CountingGreedy(Greedy):
-        def search(self, *args):
+        def search(self, *args, **kwargs):
             traces.append(1)
-            return super().search(*args)
+            return super().search(*args, **kwargs)
 
     translator = Translator(text_model, tokenizer, CountingGreedy(extra_length=5), batch_size=3)
     sizes = [(3, 5), (4, 16), (1, 1), (3, 11), (1, 9), (5, 17), (7, 31)]  # (4|1, 16), (8, 32)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from toy_options import OPTIONS, SAME_OPERATIONS, assert_near, batch, rebuilt, toy_logits
+from toy_options import OPTIONS, SAME_OPERATIONS, assert_near, batch, toy, toy_logits
 
 # XLA takes more than a second for a model: a quick run leaves out what another option covers.
 compiled_option = pytest.mark.parametrize(
@@ -18,7 +18,7 @@ compiled_option = pytest.mark.parametrize(
 @compiled_option
 def test_eager_graph_predict_and_xla_agree(name):
     """On ids in the vocabulary, and on one that is not, which gives NaN to its own row only."""
-    model, (source_ids, target_ids) = rebuilt(name), batch(name)
+    model, (source_ids, target_ids) = toy(name), batch(name)
     wrong_ids = source_ids.copy()
     wrong_ids[0, 1] = model.config.vocab_size
 

@@ -113,6 +113,7 @@ def _add_translate(commands):
         metavar="FILE",
         help="file with a sentence a line; - is standard input, the default without TEXT",
     )
+    _add_search(command)
 
 
 def _add_evaluate(commands):
@@ -135,6 +136,7 @@ def _add_evaluate(commands):
         help="what translates: the run itself, or an artifact that `export` has made",
     )
     command.add_argument("--artifact", metavar="PATH", help="the artifact to evaluate")
+    _add_search(command)
 
 
 def _add_export(commands):
@@ -150,6 +152,16 @@ def _add_export(commands):
         default="float32",
         help="weights of a LiteRT model; int8 is about a quarter of the size",
     )
+    _add_search(command)
+
+
+def _add_search(command):
+    command.add_argument(
+        "--beam-size", type=int, metavar="K", help="hypotheses of a beam search; 1 is greedy"
+    )
+    command.add_argument(
+        "--length-penalty", type=float, metavar="ALPHA", help="of a beam search: 0 for none"
+    )
 
 
 def _usage_problem(arguments):
@@ -159,6 +171,9 @@ def _usage_problem(arguments):
         arguments.artifact is None
     ):
         return "--artifact goes with --with savedmodel and --with litert, and they need it"
+    searches = (arguments.beam_size, arguments.length_penalty) if "beam_size" in arguments else ()
+    if arguments.command == "evaluate" and arguments.artifact and searches != (None, None):
+        return "--beam-size and --length-penalty of an artifact are chosen by export"
     if arguments.command == "export" and (arguments.form, arguments.mode) == ("savedmodel", "int8"):
         return "--mode int8 goes with --to litert"
     return None
@@ -178,12 +193,19 @@ def _train(arguments):
     print(run_dir)
 
 
-def _translate(arguments):
-    from keras_transformer.text import read_lines
+def _load_run(arguments):
     from keras_transformer.training import load_run
 
+    return load_run(arguments.run_dir).with_decoding(
+        beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
+    )
+
+
+def _translate(arguments):
+    from keras_transformer.text import read_lines
+
     lines = iter(arguments.text or read_lines(arguments.input or "-"))
-    translator = load_run(arguments.run_dir).translator()
+    translator = _load_run(arguments).translator()
     interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
     done = 0
     for chunk in _chunks(lines, 1 if interactive else _CHUNK):
@@ -236,17 +258,13 @@ def _translate_function(arguments):
         from keras_transformer.evaluation import saved_model_translate
 
         return saved_model_translate(arguments.artifact)
-    from keras_transformer.training import load_run
-
-    return load_run(arguments.run_dir).translator().translate
+    return _load_run(arguments).translator().translate
 
 
 def _export(arguments):
-    from keras_transformer.training import load_run
-
     if os.path.exists(arguments.output):
         raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
-    run = load_run(arguments.run_dir)
+    run = _load_run(arguments)
     options = {
         "samples": run.samples,
         "strategy": run.strategy,

@@ -193,15 +193,19 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "litert"])
-def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form):
+@pytest.mark.parametrize(
+    ("form", "search"),
+    [("savedmodel", []), ("litert", []), ("savedmodel", ["--beam-size", "3"]),
+     ("litert", ["--beam-size", "3", "--length-penalty", "1"])],
+)  # fmt: skip
+def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form, search):
     artifact = str(tmp_path / "artifact")
     test_set = ["--source", str(toy.with_name("valid.src"))]
     test_set += ["--target", str(toy.with_name("valid.tgt"))]
-    assert cli.main(["export", str(run_dir), artifact, "--to", form]) == 0
+    assert cli.main(["export", str(run_dir), artifact, "--to", form, *search]) == 0
     assert capsys.readouterr().out.strip()
     outputs = []
-    for more in ([], ["--with", form, "--artifact", artifact]):
+    for more in (search, ["--with", form, "--artifact", artifact]):
         assert cli.main(["evaluate", str(run_dir), *test_set, *more]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
@@ -257,10 +261,13 @@ def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root
         ["evaluate", "run", "--source", "a"],
         ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert"],
         ["evaluate", "run", "--source", "a", "--target", "b", "--artifact", "c"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
+         "--artifact", "c", "--beam-size", "3"],
+        ["translate", "run", "text", "--beam-size", "many"],
         ["export", "run", "out"],
         ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
     ],
-)
+)  # fmt: skip
 def test_wrong_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as info:
         cli.main(arguments)

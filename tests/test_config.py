@@ -89,7 +89,9 @@ def test_special_ids_are_checked(name, value):
 
 @pytest.mark.parametrize("same", [("pad_id", "eos_id"), ("bos_id", "eos_id")])
 def test_eos_is_an_id_of_its_own(same):
-    with pytest.raises(ValueError, match="another id than `pad_id` and `bos_id`. Received: pad_id="):
+    with pytest.raises(
+        ValueError, match="another id than `pad_id` and `bos_id`. Received: pad_id="
+    ):
         toy_config(**dict.fromkeys(same, 9))
 
 

@@ -115,13 +115,22 @@ class TrainingSection:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodingSection:
-    """`[decoding]`: arguments of the `Greedy` strategy."""
+    """`[decoding]`: how the trained model translates.
+
+    Attributes:
+        max_length: Most tokens of a translation; no limit of its own when left out.
+        extra_length: It may be this many tokens longer than its source.
+        beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`.
+        length_penalty: Of `BeamSearch`.
+    """
 
     max_length: int | None = None
     extra_length: int = 50
+    beam_size: int = 1
+    length_penalty: float = 0.6
 
     def __post_init__(self):
-        _check_least(self, max_length=1, extra_length=1)
+        _check_least(self, max_length=1, extra_length=1, beam_size=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import Greedy, Translator
+from keras_transformer.decoding import BeamSearch, Greedy, Translator
 from keras_transformer.models import Transformer
 from keras_transformer.text import SentencePieceTokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
@@ -43,7 +43,18 @@ class Run:
     @property
     def strategy(self):
         """The decoding strategy of the experiment."""
-        return Greedy(**dataclasses.asdict(self.experiment.decoding))
+        options = dataclasses.asdict(self.experiment.decoding)
+        beam_size, length_penalty = options.pop("beam_size"), options.pop("length_penalty")
+        if beam_size == 1:
+            return Greedy(**options)
+        return BeamSearch(beam_size=beam_size, length_penalty=length_penalty, **options)
+
+    def with_decoding(self, **changes):
+        """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        decoding = dataclasses.replace(self.experiment.decoding, **changes)
+        experiment = dataclasses.replace(self.experiment, decoding=decoding)
+        return dataclasses.replace(self, experiment=experiment)
 
     @property
     def max_source_length(self):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from toy_experiment import write_experiment
 
+from keras_transformer.decoding import BeamSearch, Greedy
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.training import Experiment, load_run, train
 from keras_transformer.training import run as run_module
@@ -103,6 +104,18 @@ def test_load_run(finished, toy):
     assert list(run.samples) == toy.with_name("valid.src").read_text().splitlines()
     translations = run.translator().translate(["ba ke", ""])
     assert len(translations) == 2 and translations[1] == ""
+
+
+def test_the_search_of_a_run_can_be_changed(finished):
+    run = load_run(finished)
+    assert run.strategy == Greedy()
+    assert run.with_decoding(beam_size=None, max_length=7).strategy == Greedy(max_length=7)
+    beams = run.with_decoding(beam_size=3, length_penalty=1.0)
+    assert beams.strategy == BeamSearch(beam_size=3, length_penalty=1.0)
+    assert run.strategy == Greedy() and beams.model is run.model
+    assert len(beams.translator().translate(["ba ke"])) == 1
+    with pytest.raises(ValueError, match="`beam_size` must be at least 1. Received: beam_size=0"):
+        run.with_decoding(beam_size=0)
 
 
 def test_final_model_is_the_better_of_average_and_best(finished):

@@ -62,7 +62,18 @@ def model_of(tokenizer, **changes):
     return model
 
 
-@pytest.mark.parametrize("changes", OPTIONS.values(), ids=OPTIONS)
+# A quick run leaves out what converts the same operations as another option.
+QUICK = ("pre", "rms", "learned", "rotary", "relative", "additive", "chunks", "window", "swiglu",
+         "nothing shared")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, marks=[] if name in QUICK else [pytest.mark.slow], id=name)
+        for name, changes in OPTIONS.items()
+    ],
+)
 def test_every_option_exports_to_both(changes, tokenizer, texts, tmp_path):
     model, strategy, texts = model_of(tokenizer, **changes), Greedy(extra_length=9), texts[:12]
     served = export_saved_model(

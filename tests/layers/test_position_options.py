@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import numpy_reference as reference
 import pytest
+from backend import compiled, in_graph, tensorflow_only
 from keras import ops
 from toy_model import D, H, N, U, randomise
 
@@ -33,22 +34,6 @@ PADDING = np.arange(T) < np.array([[[T]], [[3]]])  # (B, 1, T)
 def numpy(array):
     """Any backend's array of any float dtype, as float32."""
     return ops.convert_to_numpy(ops.cast(array, "float32"))
-
-
-def compiled(function, *, jit):
-    """`function` of one array whose sizes are all unknown but the last, or known under XLA.
-
-    Here alone a backend is named.
-    """
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("a graph of unknown sizes is TensorFlow's")
-    import tensorflow as tf
-
-    traced = tf.function(function, jit_compile=jit, reduce_retracing=not jit)
-    if jit:
-        return traced
-    spec = tf.TensorSpec((None, None, D), "float32")
-    return traced.get_concrete_function(spec)
 
 
 def attention(**options):
@@ -276,16 +261,25 @@ def test_a_known_length_beyond_the_table_is_an_error():
     with pytest.raises(ValueError, match=message):
         layer(keras.Input((ROWS + 1, D)))
     with pytest.raises(ValueError, match=message):
-        compiled(layer, jit=True)(long)
+        compiled(layer)(long)
 
 
+@tensorflow_only("JAX knows every length while it traces")
 def test_an_unknown_length_beyond_the_table_gives_nan_and_never_a_wrong_row():
     layer, long, table = learned(), normal(B, ROWS + 3, D), normal(ROWS, D, seed=3)
-    outputs = numpy(compiled(layer, jit=False)(ops.convert_to_tensor(long)))
+    call = in_graph(layer, signature=[keras.KerasTensor((None, None, D))])
+    outputs = numpy(call(long))
     np.testing.assert_allclose(outputs[:, :ROWS], long[:, :ROWS] + table, atol=1e-6)
     assert np.all(np.isnan(outputs[:, ROWS:]))
-    outputs = numpy(layer(INPUTS, first_position=ops.convert_to_tensor(ROWS - 2, "int32")))
-    assert np.all(np.isfinite(outputs[:, :2])) and np.all(np.isnan(outputs[:, 2:]))
+
+
+@pytest.mark.parametrize("run", [lambda run: run, in_graph, compiled])
+def test_an_unknown_position_beyond_the_table_gives_nan(run):
+    layer, table = learned(), normal(ROWS, D, seed=3)
+    call = run(lambda inputs, position: layer(inputs, first_position=position))
+    outputs = numpy(call(INPUTS, ops.convert_to_tensor(ROWS - 2, "int32")))
+    np.testing.assert_allclose(outputs[:, :2], INPUTS[:, :2] + table[ROWS - 2 :], atol=1e-6)
+    assert np.all(np.isnan(outputs[:, 2:]))
 
 
 @pytest.mark.parametrize("policy", LOW)

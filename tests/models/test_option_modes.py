@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from toy_options import OPTIONS, SAME_OPERATIONS, assert_near, batch, toy, toy_logits
+from backend import in_graph
+from toy_options import OPTIONS, SAME_OPERATIONS, assert_near, batch, rebuilt, toy_logits
 
 # XLA takes more than a second for a model: a quick run leaves out what another option covers.
 compiled_option = pytest.mark.parametrize(
@@ -18,7 +19,7 @@ compiled_option = pytest.mark.parametrize(
 @compiled_option
 def test_eager_graph_predict_and_xla_agree(name):
     """On ids in the vocabulary, and on one that is not, which gives NaN to its own row only."""
-    model, (source_ids, target_ids) = toy(name), batch(name)
+    model, (source_ids, target_ids) = rebuilt(name), batch(name)
     wrong_ids = source_ids.copy()
     wrong_ids[0, 1] = model.config.vocab_size
 
@@ -29,17 +30,8 @@ def test_eager_graph_predict_and_xla_agree(name):
         assert np.all(np.isnan(actual[0]))
         assert_near(actual[1:], toy_logits(name)[1:])
 
-    check(graph(model))
+    ids = keras.KerasTensor((None, None), "int32")
+    check(in_graph(model, of=model, signature=[{"source_ids": ids, "target_ids": ids}]))
     for jit in (False, True):
         model.compile(jit_compile=jit)
         check(lambda inputs: model.predict(inputs, verbose=0))
-
-
-def graph(model):
-    """The model as a function of ids of unknown shape. Here alone a backend is named."""
-    if keras.backend.backend() != "tensorflow":
-        return model
-    import tensorflow as tf
-
-    ids = tf.TensorSpec((None, None), "int32")
-    return tf.function(model, input_signature=[{"source_ids": ids, "target_ids": ids}])

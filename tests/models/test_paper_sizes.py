@@ -34,15 +34,23 @@ ROWS = {
 }
 
 
-@functools.cache
+STAND_IN = 5  # rows of the embedding that is made
+
+
 def count(preset, vocab_size, **changes):
     """Weights of a model, those of its embedding counted and not made."""
-    stand_in = 5
-    config = TransformerConfig.preset(preset, vocab_size=stand_in, **changes)
-    made = Transformer(config).count_params()
+    width = TransformerConfig.preset(preset, vocab_size=STAND_IN, **changes).model_dim
+    return made(preset, **changes) + (vocab_size - STAND_IN) * width
+
+
+@functools.cache
+def made(preset, **changes):
+    weights = Transformer(
+        TransformerConfig.preset(preset, vocab_size=STAND_IN, **changes)
+    ).count_params()
     keras.backend.clear_session(free_memory=True)
     gc.collect()
-    return made + (vocab_size - stand_in) * config.model_dim
+    return weights
 
 
 def millions(weights):

@@ -22,6 +22,21 @@ def _seeds():
         sys.modules["keras"].utils.set_random_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_programs():
+    """JAX keeps all that it ever compiled: some thousand programs use up a process' memory maps."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs():
+    yield
+    if "jax" in sys.modules:  # it keeps every program that it has compiled
+        sys.modules["jax"].clear_caches()
+
+
 @pytest.fixture(scope="session")
 def repo_root():
     """The root of the source tree."""

@@ -4,14 +4,17 @@ from keras_transformer.decoding.beam import BeamSearch
 from keras_transformer.decoding.greedy import Greedy
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.result import DecodingResult, decode, generate
+from keras_transformer.decoding.scoring import PairScores, score
 from keras_transformer.decoding.translator import Translator
 
 __all__ = [
     "BeamSearch",
-    "Hypotheses",
     "DecodingResult",
     "Greedy",
+    "Hypotheses",
+    "PairScores",
     "Translator",
     "decode",
     "generate",
+    "score",
 ]

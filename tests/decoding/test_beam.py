@@ -164,6 +164,17 @@ def test_narrow_beams_equal_a_plain_beam_search(size, alpha, stopping, ties):
         np.testing.assert_allclose([s for _, s, _ in found], [s for _, s in expected], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "size", "seed"), [(1.0, 2, 95), (2.0, 1, 0), (4.0, 2, 2), (-1.0, 3, 2), (-2.0, 2, 3)]
+)
+def test_a_row_goes_on_while_a_longer_hypothesis_can_still_win(alpha, size, seed):
+    """Tables on which a bound of the wrong length, this step's or the limit's, stops too early."""
+    strategy = BeamSearch(beam_size=size, length_penalty=alpha, n_best=size)
+    (found,) = search(table_of(seed), strategy, [12])
+    expected = plain_beam(table_of(seed), strategy, 12)
+    assert [ids for ids, _, _ in found] == [ids for ids, _ in expected]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_hypotheses_end_once_are_distinct_and_sorted(alpha):
     strategy = BeamSearch(beam_size=5, length_penalty=alpha, n_best=5)

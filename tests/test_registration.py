@@ -1,7 +1,9 @@
 """A saved model loads in a new process that knows nothing but the package, bit for bit."""
 
 import contextlib
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -94,9 +96,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def python(code, *arguments):
+def python(code, *arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -136,6 +142,23 @@ ORDERS = {
 @pytest.mark.parametrize("code", ORDERS.values(), ids=ORDERS)
 def test_any_order_of_imports_registers_the_classes(code):
     run = python(code)
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_on_jax_the_classes_are_registered_without_tensorflow():
+    code = """if True:
+        import sys
+        import keras_transformer, keras_transformer.quiet
+        assert not {"keras", "jax", "tensorflow"} & set(sys.modules)
+    """
+    after = """if True:
+        import keras_transformer.checks, keras_transformer.decoding, keras_transformer.training
+        with keras_transformer.quiet.quiet():
+            keras_transformer.Translator, keras_transformer.Transformer
+        assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
+    """
+    run = python(f"{code}\n{FIND}\n{after}", KERAS_BACKEND="jax")
     assert run.returncode == 0, run.stderr[-3000:]
 
 

@@ -52,9 +52,30 @@ class MultiHeadSelfAttention(MultiHeadAttention):
     """
 
     def __init__(
-        self, num_heads, key_dim, *args, rotary=False, chunk_size=None, window_size=None, **kwargs
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        output_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        score="scaled_dot_product",
+        rotary=False,
+        chunk_size=None,
+        window_size=None,
+        **kwargs,
     ):
-        super().__init__(num_heads, key_dim, *args, chunk_size=chunk_size, **kwargs)
+        super().__init__(
+            num_heads,
+            key_dim,
+            value_dim,
+            output_dim,
+            dropout,
+            use_bias,
+            score,
+            chunk_size,
+            **kwargs,
+        )
         check_flag(rotary=rotary)
         check_size(optional=True, window_size=window_size)
         check_key_dim(rotary, key_dim)

@@ -191,8 +191,7 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def tf_tokenizer(self):
-        """The `tensorflow_text.SentencepieceTokenizer`; it owns a resource that an exported
-        module must track."""
+        """The `tensorflow_text.SentencepieceTokenizer`: an exported module must track it."""
         import tensorflow as tf
         import tensorflow_text
         from tensorflow_text.python.ops import sentencepiece_tokenizer as internals

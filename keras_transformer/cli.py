@@ -136,6 +136,13 @@ def _add_evaluate(commands):
         help="what translates: the run itself, or an artifact that `export` has made",
     )
     command.add_argument("--artifact", metavar="PATH", help="the artifact to evaluate")
+    command.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="NAME",
+        help="BLEU's tokenizer, as sacreBLEU names it; none for text that is already tokenized",
+    )
+    command.add_argument("--lowercase", action="store_true", help="ignore case")
     _add_search(command)
 
 
@@ -234,7 +241,7 @@ def _chunks(lines, size):
 
 
 def _evaluate(arguments):
-    from keras_transformer.evaluation import corpus_scores
+    from keras_transformer.evaluation import text_scores
     from keras_transformer.text import ParallelCorpus
 
     if "-" in (arguments.source, arguments.target):
@@ -244,8 +251,22 @@ def _evaluate(arguments):
     translate = _translate_function(arguments)
     sources, references = zip(*corpus, strict=True)
     translations = [text for chunk in _chunks(sources, _CHUNK) for text in translate(chunk)]
-    for line in corpus_scores(translations, references):
-        print(line)
+    plain_text = _reference_reader(arguments)
+    scores = text_scores(
+        translations,
+        map(plain_text, references),
+        tokenize=arguments.tokenize,
+        lowercase=arguments.lowercase,
+    )
+    for score in scores.values():
+        print(f"{score.text}\t{score.signature}")
+
+
+def _reference_reader(arguments):
+    """What makes a reference readable text: of a vocabulary of split text, its joining."""
+    from keras_transformer.training.tokenizers import Tokenizers
+
+    return Tokenizers.load(arguments.run_dir).target.plain_text
 
 
 def _translate_function(arguments):

@@ -1,23 +1,34 @@
 """Scores of a translated test set, and the translator inside a SavedModel."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 _BATCH = 32
 
 
-def corpus_scores(translations, references):
+class Score(NamedTuple):
+    """A figure of sacreBLEU."""
+
+    value: float  # 0 to 100
+    text: str  # with its parts, as sacreBLEU prints it
+    signature: str
+
+
+def text_scores(translations, references, *, tokenize="13a", lowercase=False):
     """BLEU and chrF of a corpus, as sacreBLEU computes and signs them.
 
     Args:
         translations: Strings.
         references: As many strings, one reference each.
+        tokenize: sacreBLEU's name of BLEU's tokenizer; `"none"` for text that is tokenized.
+        lowercase: Whether case is ignored.
 
     Returns:
-        Two lines, each a score, a tab and its signature.
+        `{"bleu": Score, "chrf": Score}`.
 
     Raises:
         ImportError: if `sacrebleu` is not installed.
-        ValueError: if the counts differ, or there is none.
+        ValueError: if the counts differ, or there is none, or `tokenize` is unknown.
     """
     translations, references = list(translations), list(references)
     if not references or len(translations) != len(references):
@@ -29,11 +40,17 @@ def corpus_scores(translations, references):
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
         raise ImportError("scores need the package sacrebleu: pip install sacrebleu") from error
-    lines = []
-    for metric in (BLEU(), CHRF()):
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(
+            f"`tokenize` must be one of {sorted(BLEU.TOKENIZERS)}. Received: {tokenize!r}"
+        )
+    # force: sacreBLEU would warn that tokenized text is not what it expects, as is asked for here.
+    bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+    scores = {}
+    for name, metric in (("bleu", bleu), ("chrf", CHRF(lowercase=lowercase))):
         score = metric.corpus_score(translations, [references])
-        lines.append(f"{score}\t{metric.get_signature()}")
-    return lines
+        scores[name] = Score(float(score.score), str(score), str(metric.get_signature()))
+    return scores
 
 
 def saved_model_translate(path):

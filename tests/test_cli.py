@@ -48,8 +48,9 @@ def test_train_and_its_overrides(run_dir, capsys):
 def test_train_with_the_data_elsewhere(toy, fails, tmp_path, monkeypatch):
     from keras_transformer.training import run as run_module
 
-    monkeypatch.setattr(run_module, "_fit", lambda *_: None)
-    monkeypatch.setattr(run_module, "_finish", lambda *_: None)
+    monkeypatch.setattr(run_module._Fitting, "run", lambda _: None)
+    monkeypatch.setattr(run_module._Fitting, "finish", lambda _: None)
+    monkeypatch.setattr(run_module, "draw_run", lambda *_: None)
     experiment = tmp_path / "elsewhere.toml"
     experiment.write_bytes(toy.read_bytes())
     assert "a text file must exist" in fails("train", experiment, tmp_path / "run")
@@ -60,8 +61,9 @@ def test_train_with_the_data_elsewhere(toy, fails, tmp_path, monkeypatch):
 def test_train_prints_the_folder_alone(toy, tmp_path, capsys, monkeypatch):
     from keras_transformer.training import run as run_module
 
-    monkeypatch.setattr(run_module, "_fit", lambda *_: None)
-    monkeypatch.setattr(run_module, "_finish", lambda *_: print("not for a pipe"))
+    monkeypatch.setattr(run_module._Fitting, "run", lambda _: None)
+    monkeypatch.setattr(run_module._Fitting, "finish", lambda _: print("not for a pipe"))
+    monkeypatch.setattr(run_module, "draw_run", lambda *_: None)
     assert cli.main(["train", str(toy), str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'run'}\n"
 
@@ -298,17 +300,17 @@ def test_interruption_and_traceback(monkeypatch, capsys, tmp_path):
 
 
 def test_scores_need_as_many_lines():
-    from keras_transformer.evaluation import corpus_scores
+    from keras_transformer.evaluation import text_scores
 
     with pytest.raises(ValueError, match="same number of lines, at least one. Received: 1 and 2"):
-        corpus_scores(["a"], ["a", "b"])
+        text_scores(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="Received: 0 and 0"):
-        corpus_scores([], [])
+        text_scores([], [])
 
 
 def test_scores_say_how_to_get_sacrebleu(monkeypatch):
-    from keras_transformer.evaluation import corpus_scores
+    from keras_transformer.evaluation import text_scores
 
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match="pip install sacrebleu"):
-        corpus_scores(["a"], ["a"])
+        text_scores(["a"], ["a"])

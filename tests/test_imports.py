@@ -26,7 +26,7 @@ ALLOWED = {
     "layers": {"arguments", "config", "registration"},
     "models": {"arguments", "config", "layers"},
     "decoding": _BELOW_DECODING | {"text"},
-    "training": _BELOW_TOP,
+    "training": _BELOW_TOP | {"evaluation", "plots"},
     "export": _BELOW_TOP | {"quiet"},
     "cli": _BELOW_TOP | {"evaluation", "training", "export", "quiet", "__init__"},
 }

@@ -57,8 +57,9 @@ def export_litert(
     A model of another compute dtype, such as `mixed_bfloat16`, is exported, and compared, as a
     float32 model of the same weights: LiteRT has no bfloat16 maths.
 
-    The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`,
-    `metadata.json` and `parity.json`, and `target_tokenizer.model` where there is one.
+    The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`
+    (`.json` where it is no SentencePiece model), `metadata.json` and `parity.json`, and
+    `target_tokenizer.*` where there is one.
     `keras_transformer.export.runner` runs it.
 
     Args:
@@ -97,9 +98,10 @@ def export_litert(
     with new_folder(path, overwrite=overwrite) as folder:
         content, ops = _convert(model, translator.strategy, MODES[mode])
         (folder / runner.MODEL_FILE).write_bytes(content)
-        tokenizer.save(folder / runner.TOKENIZER_FILE)
-        if translator.target_tokenizer is not tokenizer:
-            translator.target_tokenizer.save(folder / runner.TARGET_TOKENIZER_FILE)
+        tokenizer.save(folder / f"{runner.TOKENIZER}{tokenizer.file_suffix}")
+        target = translator.target_tokenizer
+        if target is not tokenizer:
+            target.save(folder / f"{runner.TARGET_TOKENIZER}{target.file_suffix}")
         metadata = _metadata(folder, model, translator, mode)
         (folder / runner.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
         report = _parity(folder, translator, samples, mode, ops).check()
@@ -162,8 +164,7 @@ def _quantized(content, bits):
 
 def _metadata(folder, model, translator, mode):
     config = model.config
-    names = (runner.MODEL_FILE, runner.TOKENIZER_FILE, runner.TARGET_TOKENIZER_FILE)
-    files = [name for name in names if (folder / name).exists()]
+    files = sorted(path.name for path in folder.iterdir())
     return {
         "format": runner.FORMAT,
         "mode": mode,

@@ -1,4 +1,5 @@
-"""Runs an exported LiteRT folder: numpy, sentencepiece and ai-edge-litert, nothing else.
+"""Runs an exported LiteRT folder: numpy, ai-edge-litert and, where the tokenizer is one,
+sentencepiece; nothing else.
 
     python -m keras_transformer.export.runner FOLDER "text" ["text" ...]
 
@@ -14,11 +15,14 @@ import threading
 
 import numpy as np
 
+from keras_transformer.text.tokenizer import load_tokenizer
+
 FORMAT = 1
 MODEL_FILE = "model.tflite"
-TOKENIZER_FILE = "tokenizer.model"
-TARGET_TOKENIZER_FILE = "target_tokenizer.model"  # only where the target has one of its own
+TOKENIZER = "tokenizer"  # with the suffix of its kind
+TARGET_TOKENIZER = "target_tokenizer"  # only where the target has one of its own
 METADATA_FILE = "metadata.json"
+_SUFFIXES = (".model", ".json")
 
 # What this module needs of the metadata; the rest is for people.
 _FIELDS = {
@@ -45,21 +49,18 @@ class Runner:
     """
 
     def __init__(self, folder, *, num_threads=1):
-        import sentencepiece
         from ai_edge_litert.interpreter import Interpreter
 
         folder = pathlib.Path(folder)
         self.metadata = _read_metadata(folder)
-        has_target = TARGET_TOKENIZER_FILE in self.metadata["sha256"]
-        target_file = TARGET_TOKENIZER_FILE if has_target else TOKENIZER_FILE
-        for name in (MODEL_FILE, TOKENIZER_FILE, target_file):
+        source_file, target_file = _tokenizer_files(self.metadata)
+        for name in (MODEL_FILE, source_file, target_file):
             _check_file(folder / name, self.metadata["sha256"].get(name))
-        self._pieces, self._target_pieces = (
-            sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
-            for name in (TOKENIZER_FILE, target_file)
+        self._tokenizer, self._target_tokenizer = (
+            load_tokenizer(folder / name) for name in (source_file, target_file)
         )
-        _check_ids(self.metadata, self._pieces, folder / TOKENIZER_FILE, "vocab_size")
-        _check_ids(self.metadata, self._target_pieces, folder / target_file, "target_vocab_size")
+        _check_ids(self.metadata, self._tokenizer, folder / source_file, "vocab_size")
+        _check_ids(self.metadata, self._target_tokenizer, folder / target_file, "target_vocab_size")
         self._interpreter = Interpreter(
             model_path=str(folder / MODEL_FILE), num_threads=num_threads
         )
@@ -82,14 +83,11 @@ class Runner:
 
     def encode(self, text):
         """The ids of one text, EOS at the end, as `translate_ids` takes them."""
-        if not isinstance(text, str):
-            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
-        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-        return [*self._pieces.encode(text), self.metadata["eos_id"]]
+        return [*self._tokenizer.encode(text), self.metadata["eos_id"]]
 
     def decode(self, ids):
         """The text of ids that `translate_ids` gave."""
-        return self._target_pieces.decode(ids)
+        return self._target_tokenizer.decode(ids)
 
     def translate_ids(self, source_ids):
         """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
@@ -151,9 +149,25 @@ def _read_metadata(folder):
     return metadata
 
 
-def _check_ids(metadata, pieces, path, size):
+def _tokenizer_files(metadata):
+    """The names of the tokenizers' files; one twice where both sides share it."""
+    names = {f"{stem}{suffix}" for stem in (TOKENIZER, TARGET_TOKENIZER) for suffix in _SUFFIXES}
+    unknown = sorted(metadata["sha256"].keys() - names - {MODEL_FILE})
+    sources, targets = (
+        [name for name in metadata["sha256"] if name in {f"{stem}{end}" for end in _SUFFIXES}]
+        for stem in (TOKENIZER, TARGET_TOKENIZER)
+    )
+    if unknown or len(sources) != 1 or len(targets) > 1:
+        raise ValueError(
+            f"{METADATA_FILE} must list {MODEL_FILE} and one tokenizer a side. "
+            f"Received: {sorted(metadata['sha256'])}"
+        )
+    return sources[0], (targets or sources)[0]
+
+
+def _check_ids(metadata, tokenizer, path, size):
     received = {name: metadata[name] for name in (size, "pad_id", "eos_id")}
-    expected = (pieces.get_piece_size(), pieces.pad_id(), pieces.eos_id())
+    expected = (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.eos_id)
     if tuple(received.values()) != expected:
         raise ValueError(
             f"{METADATA_FILE} and {path} must agree on {size}, pad_id and eos_id. "

@@ -33,8 +33,8 @@ class ServingModule(tf.Module):
         tokenizer, target_tokenizer = translator.tokenizer, translator.target_tokenizer
         # Tracked so that they are saved: the weights, and the tokenizers' models.
         self.model_variables = _variables(model)
-        self.tokenizer = tokenizer.tf_tokenizer
-        self.target_tokenizer = target_tokenizer.tf_tokenizer
+        self.tokenizer = tokenizer.tf_resources
+        self.target_tokenizer = target_tokenizer.tf_resources
 
         def translate_ids(source_ids):
             source_ids = _inside(source_ids, model.config.vocab_size)

@@ -3,9 +3,10 @@
 import keras
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.models.multi_worker import MultiWorkerFit
 
 
-class TransformerModel(keras.Model):
+class TransformerModel(MultiWorkerFit, keras.Model):
     """A functional model that is made from a `TransformerConfig`.
 
     Ids must lie in [0, V); one that does not makes its row NaN, in every mode.

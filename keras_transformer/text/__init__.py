@@ -3,7 +3,13 @@
 import importlib
 
 _EXPORTS = {
-    "SentencePieceTokenizer": "tokenizer",
+    "Tokenizer": "tokenizer",
+    "load_tokenizer": "tokenizer",
+    "find_tokenizer": "tokenizer",
+    "SentencePieceTokenizer": "sentence_piece",
+    "BytesTokenizer": "table_tokenizers",
+    "CharacterTokenizer": "table_tokenizers",
+    "VocabularyTokenizer": "table_tokenizers",
     "ParallelCorpus": "corpus",
     "CorpusReport": "corpus",
     "read_lines": "corpus",

@@ -40,7 +40,7 @@ class TokenizedCorpus:
         return np.maximum(self.source_lengths, self.target_lengths) + 1
 
 
-def tokenize_corpus(corpus, tokenizer, *, max_length):
+def tokenize_corpus(corpus, tokenizer, *, max_length, target_tokenizer=None):
     """Tokenizes a corpus with TensorFlow Text, chunk by chunk.
 
     A pair with a side that has no pieces is left out. So is one with a side of more than
@@ -50,6 +50,7 @@ def tokenize_corpus(corpus, tokenizer, *, max_length):
         corpus: An iterable of `(source, target)` strings, such as a `ParallelCorpus`.
         tokenizer: A tokenizer with `tf_encode`.
         max_length: The most ids of a side, EOS included.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
 
     Returns:
         A `TokenizedCorpus`.
@@ -59,10 +60,11 @@ def tokenize_corpus(corpus, tokenizer, *, max_length):
     """
     _check_integer("max_length", max_length, minimum=2)
     skipped = {"empty": 0, "too_long": 0}
+    tokenizers = tokenizer, target_tokenizer or tokenizer
     chunks = []
     pairs = iter(corpus)
     while chunk := list(itertools.islice(pairs, _CHUNK)):
-        chunks.append(_tokenize_chunk(chunk, tokenizer, max_length, skipped))
+        chunks.append(_tokenize_chunk(chunk, tokenizers, max_length, skipped))
     columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
     if not columns or not len(columns[1]):
         raise ValueError(
@@ -72,8 +74,11 @@ def tokenize_corpus(corpus, tokenizer, *, max_length):
     return TokenizedCorpus(*columns, skipped)
 
 
-def _tokenize_chunk(pairs, tokenizer, max_length, skipped):
-    sides = [tokenizer.tf_encode(list(side)) for side in zip(*pairs, strict=True)]
+def _tokenize_chunk(pairs, tokenizers, max_length, skipped):
+    sides = [
+        tokenizer.tf_encode(list(side))
+        for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
+    ]
     values = [side.flat_values.numpy() for side in sides]
     lengths = [side.row_lengths().numpy().astype(np.int32) for side in sides]
     empty = np.minimum(*lengths) == 0

@@ -1,145 +1,91 @@
-"""SentencePiece with the special ids of this package, in Python and as TensorFlow graph ops."""
+"""What every tokenizer is: text to ids and back, the same in Python and in a TensorFlow graph."""
 
+import abc
 import functools
 import hashlib
-import io
-import itertools
+import json
 import os
 import pathlib
-import re
 
 import numpy as np
 
-MODEL_TYPES = ("unigram", "bpe", "char")
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-
-# Scores are rounded to multiples of 1/256 when a vocabulary is learnt: see `_with_exact_scores`.
-_SCORE_STEPS = 256
+UNKNOWN = "⁇"  # what an unknown id reads as: SentencePiece's sign
 
 
-class SentencePieceTokenizer:
+class Tokenizer(abc.ABC):
     """Text to ids and back, the same in Python and in a TensorFlow graph.
 
-    `encode` and `decode` use the `sentencepiece` library, `tf_encode` and `tf_decode` the ops of
-    TensorFlow Text; both run the same model, so they give the same ids and the same text. Text
-    that a user types never becomes a control id: `"</s>"` is spelled out in ordinary pieces.
-    `""` and text of white space only have no pieces, and no pieces decode to `""`.
+    `encode` and `decode` are Python, which a device runs without TensorFlow; `tf_encode` and
+    `tf_decode` are graph ops, which train and serve; both give the same ids and the same text.
+    Text that a user types never becomes a control id. `""` and text without content have no ids,
+    and no ids decode to `""`.
 
-    Args:
-        model_proto: A serialized SentencePiece model, as `train` makes and `save` writes. It must
-            define pad, unk and eos, and pad, bos and eos must be control symbols. Without a bos,
-            as T5 and tf-models train them, the decoder starts with pad: `bos_id` is `pad_id`.
-
-    Raises:
-        TypeError: if `model_proto` is not bytes.
-        ValueError: if it is no SentencePiece model, or lacks one of the special ids.
+    Attributes:
+        vocab_size: V; ids lie in [0, V).
+        pad_id, unk_id, bos_id, eos_id: The special ids.
     """
 
-    def __init__(self, model_proto):
-        if not isinstance(model_proto, bytes):
-            raise TypeError(f"`model_proto` must be bytes. Received: {type(model_proto).__name__}")
-        self.model_proto = model_proto
-        self._processor = _load_processor(model_proto)
-        self.vocab_size = self._processor.get_piece_size()
-        self.pad_id = self._processor.pad_id()
-        self.unk_id = self._processor.unk_id()
-        self.bos_id = self._processor.bos_id()
-        if self.bos_id < 0:
-            self.bos_id = self.pad_id
-        self.eos_id = self._processor.eos_id()
-        self._check_special_ids()
+    vocab_size: int
+    pad_id: int
+    unk_id: int
+    bos_id: int
+    eos_id: int
 
-    def _check_special_ids(self):
-        ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "eos_id")}
-        missing = [name for name, value in ids.items() if value < 0]
-        if missing:
-            raise ValueError(
-                "`model_proto` must define unk, and pad and eos as control symbols, which no "
-                "text can produce (train with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3). "
-                f"Received a model without: {missing}"
-            )
+    @abc.abstractmethod
+    def to_bytes(self):
+        """The tokenizer as the bytes of one file, which `load_tokenizer` reads."""
 
-    @classmethod
-    def train(
-        cls,
-        sentences,
-        vocab_size,
-        *,
-        model_type="unigram",
-        character_coverage=1.0,
-        byte_fallback=False,
-        split_digits=False,
-        normalization="nmt_nfkc",
-        max_sentences=None,
-    ):
-        """Learns a vocabulary: pad 0, unk 1, bos 2, eos 3, then pieces.
+    @abc.abstractmethod
+    def _encode(self, text):
+        """The ids of a string that holds no lone surrogate."""
 
-        The same sentences and options always give the same vocabulary.
+    @abc.abstractmethod
+    def _decode(self, ids):
+        """The text of a list of ids without special ones but unk."""
 
-        Args:
-            sentences: An iterable of strings, read once; give both languages for a joint
-                vocabulary.
-            vocab_size: The number of ids wanted. A corpus too small for it gives fewer (see the
-                `vocab_size` of the result).
-            model_type: `"unigram"`, `"bpe"` or `"char"`.
-            character_coverage: Share of the corpus' characters that get a piece; the rest is unk.
-            byte_fallback: Whether a character without a piece is spelled in UTF-8 bytes and not
-                unk. Takes 256 of the ids.
-            split_digits: Whether every digit is a piece of its own.
-            normalization: SentencePiece's rule, part of the model and so the same everywhere.
-                `"nmt_nfkc"` and `"nfkc"` join e + accent into one character and replace
-                compatibility characters (U+FE30 becomes `..`); `"identity"` changes nothing, so
-                that NFC and NFD text get different ids. `_cf` also folds case. All keep
-                zero-width joiners.
-            max_sentences: Learn from at most this many (over 100), drawn at random; `None` for
-                all.
+    @abc.abstractmethod
+    def _tf_encode(self, texts):
+        """Strings (B,) in valid UTF-8 -> int32 `RaggedTensor` (B, None)."""
 
-        Raises:
-            ValueError: if there is no text, an option is unknown, or `vocab_size` is too small
-                for the characters (and bytes) that need an id.
-        """
-        _check_training_options(
-            vocab_size, model_type, character_coverage, normalization, max_sentences
-        )
-        sentences = (_without_surrogates(text) for text in sentences if text.strip())
-        first = next(sentences, None)
-        if first is None:
-            raise ValueError("`sentences` must hold text. Received: no sentence that is not empty")
-        proto = _train_proto(
-            itertools.chain([first], sentences),
-            vocab_size=vocab_size,
-            model_type=model_type,
-            character_coverage=character_coverage,
-            byte_fallback=byte_fallback,
-            split_digits=split_digits,
-            normalization_rule_name=normalization,
-            input_sentence_size=max_sentences or 0,
-            shuffle_input_sentence=max_sentences is not None,
-        )
-        return cls(_with_exact_scores(proto) if model_type == "unigram" else proto)
+    @abc.abstractmethod
+    def _tf_decode(self, ids):
+        """int32 `RaggedTensor` (B, None) without special ids but unk -> strings (B,)."""
 
-    @classmethod
-    def load(cls, path):
-        """Reads a SentencePiece `.model` file.
+    @property
+    @abc.abstractmethod
+    def tf_resources(self):
+        """What the graph ops need: an exported module must track it."""
 
-        Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError: if it is not a model with the special ids of this package.
-        """
-        path = pathlib.Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"`path` must be a SentencePiece model file. Received: {path}")
-        try:
-            return cls(path.read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+    @functools.cached_property
+    @abc.abstractmethod
+    def pieces(self):
+        """The pieces of the vocabulary as strings, by id."""
+
+    @property
+    def file_suffix(self):
+        """`.model` of a SentencePiece model, which other programs read too; else `.json`."""
+        return ".json"
+
+    @functools.cached_property
+    def piece_ids(self):
+        """The id of each piece."""
+        return {piece: token for token, piece in enumerate(self.pieces)}
+
+    def plain_text(self, text):
+        """`text` of a corpus as `decode` writes text: without the marks of an earlier splitting."""
+        return text
+
+    @functools.cached_property
+    def fingerprint(self):
+        """A hash of everything that decides the ids."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def save(self, path):
-        """Writes the model to one file, which is never seen half-written."""
+        """Writes the tokenizer to one file, which is never seen half-written."""
         path = pathlib.Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            temporary.write_bytes(self.model_proto)
+            temporary.write_bytes(self.to_bytes())
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -154,7 +100,7 @@ class SentencePieceTokenizer:
         """
         if not isinstance(text, str):
             raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
-        return self._processor.encode(_without_surrogates(text))
+        return self._encode(without_surrogates(text))
 
     def decode(self, ids):
         """The text of one row of ids, up to the first EOS; pads and BOS are dropped.
@@ -177,37 +123,7 @@ class SentencePieceTokenizer:
         ends = np.flatnonzero(ids == self.eos_id)
         ids = ids[: ends[0]] if ends.size else ids
         ids = ids[(ids != self.pad_id) & (ids != self.bos_id)]
-        return self._processor.decode(ids.tolist())
-
-    @functools.cached_property
-    def pieces(self):
-        """The pieces of the vocabulary as strings, by id."""
-        return [self._processor.id_to_piece(token) for token in range(self.vocab_size)]
-
-    @functools.cached_property
-    def piece_ids(self):
-        """The id of each piece."""
-        return {piece: token for token, piece in enumerate(self.pieces)}
-
-    @functools.cached_property
-    def tf_tokenizer(self):
-        """The `tensorflow_text.SentencepieceTokenizer`: an exported module must track it."""
-        import tensorflow as tf
-        import tensorflow_text
-        from tensorflow_text.python.ops import sentencepiece_tokenizer as internals
-
-        def create():
-            # With a shared name: `tf.random.set_seed` would delete a tokenizer's own resource
-            # (tensorflow/text#570), and all without a name in a SavedModel would be the same one.
-            return internals.gen_sentencepiece_tokenizer.sentencepiece_op(
-                model=self.model_proto, shared_name=hashlib.sha256(self.model_proto).hexdigest()
-            )
-
-        with tf.init_scope():  # also when first used while a graph is traced
-            tokenizer = tensorflow_text.SentencepieceTokenizer(self.model_proto, out_type=tf.int32)
-            tokenizer._model_resource._resource_handle = create()
-            tokenizer._model_resource._create_resource = create  # what a SavedModel calls
-        return tokenizer
+        return self._decode(ids.tolist())
 
     def tf_encode(self, texts):
         """`encode` for a batch, as graph ops.
@@ -222,7 +138,7 @@ class SentencePieceTokenizer:
         import tensorflow as tf
 
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        return self.tf_tokenizer.tokenize(texts)
+        return self._tf_encode(texts)
 
     def tf_decode(self, ids):
         """`decode` for a batch, as graph ops.
@@ -246,26 +162,15 @@ class SentencePieceTokenizer:
             ids = tf.identity(tf.cast(ids, tf.int32))  # waits for the check
         ended = tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1) > 0
         keep = ~ended & (ids != self.pad_id) & (ids != self.bos_id)
-        return self.tf_tokenizer.detokenize(tf.ragged.boolean_mask(ids, keep))
+        return self._tf_decode(tf.ragged.boolean_mask(ids, keep))
 
     @property
     def _id_rule(self):
         return f"`ids` must be in [0, vocab_size) with vocab_size={self.vocab_size}."
 
 
-def _load_processor(model_proto):
-    import sentencepiece
-
-    rule = "`model_proto` must be a serialized SentencePiece model."
-    if not model_proto:  # which SentencePiece would take for "load one later"
-        raise ValueError(f"{rule} Received: 0 bytes")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model_proto)
-    except RuntimeError as error:
-        raise ValueError(f"{rule} Received: {len(model_proto)} bytes ({error})") from error
-
-
-def _without_surrogates(text):
+def without_surrogates(text):
+    """`text` as UTF-8 can hold it: lone surrogates become U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -273,78 +178,39 @@ def _without_surrogates(text):
     return text
 
 
-def _check_training_options(
-    vocab_size, model_type, character_coverage, normalization, max_sentences
-):
-    if model_type not in MODEL_TYPES:
-        raise ValueError(f"`model_type` must be one of {MODEL_TYPES}. Received: {model_type!r}")
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"`normalization` must be one of {NORMALIZATIONS}. Received: {normalization!r}"
-        )
-    if not 0.98 <= character_coverage <= 1:
-        raise ValueError(
-            f"`character_coverage` must be in [0.98, 1]. Received: {character_coverage!r}"
-        )
-    if not isinstance(vocab_size, int) or vocab_size < 5:
-        raise ValueError(
-            "`vocab_size` must be an integer >= 5 (four special ids and a piece). "
-            f"Received: {vocab_size!r}"
-        )
-    if max_sentences is not None and (not isinstance(max_sentences, int) or max_sentences < 101):
-        raise ValueError(
-            f"`max_sentences` must be an integer over 100. Received: {max_sentences!r}"
-        )
+def find_tokenizer(folder, name="tokenizer"):
+    """The file of a tokenizer in a folder, `name.model` or `name.json`; `None` if there is none."""
+    paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in (".model", ".json")]
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _train_proto(sentences, *, vocab_size, **options):
-    import sentencepiece
+def load_tokenizer(path):
+    """Reads a tokenizer of any kind from the file that its `save` wrote, or from a SentencePiece
+    `.model`.
 
-    failures = []
+    Needs no TensorFlow.
 
-    def watched():
-        try:
-            yield from sentences
-        except Exception as error:
-            failures.append(error)
-            raise
+    Args:
+        path: The file.
 
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=watched(),
-            model_writer=model,
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            pad_id=0,
-            unk_id=1,
-            bos_id=2,
-            eos_id=3,
-            minloglevel=2,  # errors only
-            **options,
-        )
-    except RuntimeError as error:
-        if failures:  # the corpus', not SentencePiece's
-            raise failures[0] from None
-        reason = re.sub(r"^\w+: \S+ \[.*\] (?=\w)", "", str(error))  # no C++ file and line
-        raise ValueError(
-            f"a vocabulary could not be learnt: {reason} Received: vocab_size={vocab_size}, "
-            + ", ".join(f"{name}={value!r}" for name, value in options.items())
-        ) from error
-    return model.getvalue()
+    Returns:
+        A `Tokenizer`.
 
-
-def _with_exact_scores(model_proto):
-    """Rounds a unigram model's scores so that float32 sums of them are exact.
-
-    "0" + "00" and "00" + "0" score the same, and the `sentencepiece` library and TensorFlow Text
-    both keep the first of two equal splits. But they add up in different ways, so that rounding
-    errors would decide, and the two would give different ids. Multiples of 1/256 have no rounding
-    errors below 65,536, thousands of pieces.
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no tokenizer.
     """
-    from sentencepiece import sentencepiece_model_pb2
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must be a tokenizer's file. Received: {path}")
+    content = path.read_bytes()
+    try:
+        if content.startswith(b"{"):  # no SentencePiece model does: its first tag is 0x0a
+            from keras_transformer.text.table_tokenizers import from_fields
 
-    model = sentencepiece_model_pb2.ModelProto.FromString(model_proto)
-    for piece in model.pieces:
-        piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
-    return model.SerializeToString()
+            return from_fields(json.loads(content))
+        from keras_transformer.text.sentence_piece import SentencePieceTokenizer
+
+        return SentencePieceTokenizer(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

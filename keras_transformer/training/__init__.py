@@ -3,13 +3,13 @@
 import importlib
 
 # These three hold the classes that Keras must know before it can load a saved model.
-from keras_transformer.training.loss import SmoothedCrossEntropy
+from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
-from keras_transformer.training.schedule import PaperSchedule
+from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
 
 _EXPORTS = {
     "TrainingCheckpoint": "checkpoint",
-    "average_weights": "checkpoint",
+    "average_weights": "averaging",
     "Experiment": "experiment",
     "Run": "run_folder",
     "load_run": "run_folder",
@@ -17,8 +17,10 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "InverseSquareRootSchedule",
     "PaperSchedule",
     "Perplexity",
+    "RDropCrossEntropy",
     "SmoothedCrossEntropy",
     "TokenAccuracy",
     "TokenMeanLoss",

@@ -5,7 +5,7 @@ import time
 
 import keras
 
-from keras_transformer.training.checkpoint import write_atomically
+from keras_transformer.training.state import write_atomically
 
 
 class Clock:

@@ -1,141 +1,24 @@
 """Saving a training run so that it goes on exactly as if it had never stopped."""
 
 import dataclasses
-import json
-import os
 import re
-import shutil
 from pathlib import Path
 
-import h5py
 import keras
-import numpy as np
+
+from keras_transformer.training.averaging import current_weights
+from keras_transformer.training.state import Progress, load_state, save_state, write_atomically
 
 STATE_FILE = "state.npz"
 BEST_FILE = "best.weights.h5"
 SNAPSHOT = re.compile(r"epoch-(\d+)\.weights\.h5")
 
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Where a run stands; saved inside the state file, so that the two cannot disagree.
-
-    Attributes:
-        epoch: Epochs finished.
-        step: Steps done in the epoch that follows.
-        seconds: Wall time that training has taken so far, over all its parts.
-        best_epoch: The epoch with the lowest validation loss, or `None`.
-        best_loss: That loss.
-        fingerprint: Identifies the training data; a resumed run must see the same.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    best_epoch: int | None = None
-    best_loss: float | None = None
-    fingerprint: str = ""
-
-
-def write_atomically(path, write):
-    """Calls `write(temporary_path)` and renames the result to `path`.
-
-    A kill at any moment leaves the old file or the new one. The temporary name keeps the suffix,
-    since Keras and NumPy choose the format by it.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".writing-{path.name}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def save_state(model, path, progress):
-    """Writes everything that decides the rest of a training run to one file, atomically.
-
-    `model.save_weights` leaves out the states of `SeedGenerator`s (dropout would repeat its first
-    masks) and the metrics of a half-done epoch, so the variables are written here: the model's
-    (with seeds), the optimizer's (with its step counter) and the metrics'.
-
-    Args:
-        model: A compiled model with a built optimizer.
-        path: An `.npz` file.
-        progress: A `Progress`.
-    """
-    arrays = {
-        f"{group}/{index}": _to_numpy(variable)
-        for group, variables in _state_groups(model).items()
-        for index, variable in enumerate(variables)
-    }
-    arrays["progress"] = np.array(json.dumps(dataclasses.asdict(progress)))
-
-    def write(temporary):
-        with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-
-    write_atomically(path, write)
-
-
-def load_state(model, path):
-    """Restores what `save_state` wrote.
-
-    Args:
-        model: A compiled model of the same architecture.
-        path: The file.
-
-    Returns:
-        The `Progress`, and a function that restores the metrics. `fit` resets them at the start
-        of an epoch, so call it after that; it returns `False` and does nothing where Keras has
-        not made the variables of compiled metrics yet (see `run.compile_model`).
-
-    Raises:
-        ValueError: if the file belongs to another model or optimizer.
-    """
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    with np.load(path) as file:
-        arrays = dict(file)
-    progress = Progress(**json.loads(str(arrays.pop("progress"))))
-    for group in ("model", "optimizer"):
-        _assign(_state_groups(model)[group], arrays, group, path)
-
-    def restore_metrics():
-        variables = _state_groups(model)["metrics"]
-        if variables_made := len(variables) == sum(name.startswith("metrics/") for name in arrays):
-            _assign(variables, arrays, "metrics", path)
-        return variables_made
-
-    return progress, restore_metrics
-
-
-def _state_groups(model):
-    return {
-        "model": model.variables,
-        "optimizer": model.optimizer.variables,
-        "metrics": model.metrics_variables,
-    }
-
-
-def _to_numpy(variable):
-    value = keras.ops.convert_to_numpy(variable)
-    # NumPy files cannot hold bfloat16; float32 holds each of its values exactly.
-    return value.astype("float32") if value.dtype.name == "bfloat16" else value
-
-
-def _assign(variables, arrays, group, path):
-    saved = [arrays[f"{group}/{i}"] for i in range(sum(k.startswith(f"{group}/") for k in arrays))]
-    expected = [tuple(variable.shape) for variable in variables]
-    if [value.shape for value in saved] != expected:
-        raise ValueError(
-            f"a training state must fit the {group} it is loaded into. Received: path={path} "
-            f"with {len(saved)} arrays, for {len(expected)} variables of the {group}"
-        )
-    for variable, value in zip(variables, saved, strict=True):
-        variable.assign(value)
+# What `best_by` may be: the figure of an epoch, and whether more of it is better.
+FIGURES = {
+    "loss": ("val_loss", False),
+    "bleu": ("val_bleu", True),
+    "chrf": ("val_chrf", True),
+}
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
@@ -143,8 +26,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     In `folder` it keeps `state.npz` (see `save_state`), `epoch-0007.weights.h5` for each of the
     last epochs (weights only, for `average_weights`; Keras loads such a file into a model that is
-    not compiled) and `best.weights.h5`, the weights with the lowest `val_loss`. A state whose loss
-    is NaN is never saved.
+    not compiled) and `best.weights.h5`, the weights with the best validation figure. Where the
+    optimizer averages the weights (`use_ema`), snapshots hold the averages. A state whose loss is
+    NaN is never saved.
 
     To go on after a kill, compile the model anew, call `restore(model)`, and `fit` with the
     batches that follow `progress.epoch` and `progress.step`; the weights then equal those of a
@@ -157,6 +41,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         keep_snapshots: Number of epoch snapshots to keep.
         fingerprint: Identifies the training data.
         seconds: Function that gives the training time so far.
+        best_by: Key of `FIGURES`: which figure of an epoch chooses the best weights.
+        patience: Stop training after this many epochs without a better figure; `None` for never.
+        write: Whether files are written: of several workers, one does.
+
+    Attributes:
+        progress: The `Progress` so far.
     """
 
     def __init__(
@@ -168,12 +58,16 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         keep_snapshots=5,
         fingerprint="",
         seconds=lambda: 0.0,
+        best_by="loss",
+        patience=None,
+        write=True,
     ):
         super().__init__()
         for name, value in (
             ("steps_per_epoch", steps_per_epoch),
             ("save_every_steps", save_every_steps),
             ("keep_snapshots", keep_snapshots),
+            ("patience", 1 if patience is None else patience),
         ):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
@@ -182,6 +76,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.save_every_steps = save_every_steps
         self.keep_snapshots = keep_snapshots
         self.progress = Progress(fingerprint=fingerprint)
+        self.patience = patience
+        self._figure, self._more_is_better = FIGURES[best_by]
+        self._write = write
         self._seconds = seconds
         self._restore_metrics = None
         self._first_step = 0
@@ -228,10 +125,25 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._check_loss(logs)
         self._snapshot(self.folder / f"epoch-{epoch + 1:04d}.weights.h5")
         self._prune(epoch + 1)
-        self._keep_best(epoch + 1, (logs or {}).get("val_loss"))
+        self._keep_best(epoch + 1, (logs or {}).get(self._figure))
         if self.progress.step >= self.steps_per_epoch:
             self.progress = self._now(epoch=epoch + 1, step=0)
         self._save()
+        if self.is_hopeless():
+            self.model.stop_training = True
+
+    def is_hopeless(self):
+        """Whether `patience` epochs have passed without a better figure."""
+        best, patience = self.progress.best_epoch, self.patience
+        return None not in (best, patience) and self.progress.epoch - best >= patience
+
+    def snapshot_model(self):
+        """A model without optimizer that holds what a snapshot of now would: the same each time."""
+        # A compiled model would write the optimizer too, three times the size.
+        if self._weights_only is None:
+            self._weights_only = self.model.__class__.from_config(self.model.get_config())
+        self._weights_only.set_weights(current_weights(self.model))
+        return self._weights_only
 
     def snapshots(self):
         """Paths of the epoch snapshots, oldest first."""
@@ -251,81 +163,31 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         return dataclasses.replace(self.progress, seconds=self._seconds(), **changes)
 
     def _save(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        save_state(self.model, self.folder / STATE_FILE, self._now())
+        if hasattr(self.model, "jax_state_sync"):  # on JAX, `fit` holds the values elsewhere
+            self.model.jax_state_sync()
+        if self._write:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        save_state(self.model, self.folder / STATE_FILE, self._now(), write=self._write)
 
     def _snapshot(self, path):
-        # A compiled model would write the optimizer too, three times the size.
-        if self._weights_only is None:
-            self._weights_only = self.model.__class__.from_config(self.model.get_config())
-        self._weights_only.set_weights(self.model.get_weights())
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self._weights_only.save_weights)
+        model = self.snapshot_model()
+        if self._write:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, model.save_weights)
 
     def _prune(self, epoch):
-        for path in self.snapshots():
+        for path in self.snapshots() if self._write else ():
             if not epoch - self.keep_snapshots < _epoch_of(path) <= epoch:
                 path.unlink()
 
-    def _keep_best(self, epoch, loss):
-        best = self.progress.best_loss
-        # A NaN loss is never the best.
-        if loss is not None and (loss < best if best is not None else loss == loss):
+    def _keep_best(self, epoch, value):
+        best = self.progress.best_value
+        if value is None or value != value:  # a NaN is never the best
+            return
+        if best is None or (value > best if self._more_is_better else value < best):
             self._snapshot(self.folder / BEST_FILE)
-            self.progress = self._now(best_epoch=epoch, best_loss=float(loss))
+            self.progress = self._now(best_epoch=epoch, best_value=float(value))
 
 
 def _epoch_of(path):
     return int(SNAPSHOT.fullmatch(path.name).group(1))
-
-
-def average_weights(paths, output):
-    """Averages weight files into a new one, for `model.load_weights`.
-
-    Sums in float64 and stores each array in the dtype that it had, so that float16 weights cannot
-    overflow. Arrays that are not floating point come from the last file.
-
-    Args:
-        paths: `.weights.h5` files of one architecture.
-        output: The file to write, atomically.
-
-    Returns:
-        `output` as a `Path`.
-
-    Raises:
-        ValueError: if there is no file, or the files hold different arrays.
-    """
-    paths = [Path(path) for path in paths]
-    if not paths:
-        raise ValueError(f"`paths` must name at least one file. Received: paths={paths}")
-
-    def write(temporary):
-        shutil.copyfile(paths[-1], temporary)
-        with h5py.File(temporary, "r+") as target:
-            expected = _float_arrays(target)
-            total = {name: np.zeros(shape, "float64") for name, shape in expected.items()}
-            for path in paths:
-                with h5py.File(path, "r") as source:
-                    if _float_arrays(source) != expected:
-                        raise ValueError(
-                            "`paths` must hold the same arrays. "
-                            f"Received: {path} differs from {paths[-1]}"
-                        )
-                    for name in total:
-                        total[name] += source[name][()]
-            for name, value in total.items():
-                target[name][...] = value / len(paths)
-
-    write_atomically(output, write)
-    return Path(output)
-
-
-def _float_arrays(file):
-    shapes = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset) and np.issubdtype(item.dtype, np.floating):
-            shapes[name] = item.shape
-
-    file.visititems(visit)
-    return shapes

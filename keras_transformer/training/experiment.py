@@ -9,128 +9,15 @@ import typing
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.training.sections import (
+    DataSection,
+    DecodingSection,
+    TokenizerSection,
+    TrainingSection,
+)
 
 # Fields of the model that the tokenizer decides.
-_FROM_TOKENIZER = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSection:
-    """`[data]`: files of sentence pairs; each may be gzip.
-
-    Attributes:
-        source: One sentence a line, in the source language.
-        target: Its translations, line for line.
-        tsv: Instead of both: source, tab, target.
-        valid_source, valid_target, valid_tsv: The same for validation; may be left out.
-        max_length: Pairs with a side of more ids than this, EOS included, are left out.
-    """
-
-    source: str | None = None
-    target: str | None = None
-    tsv: str | None = None
-    valid_source: str | None = None
-    valid_target: str | None = None
-    valid_tsv: str | None = None
-    max_length: int = 128
-
-    def __post_init__(self):
-        _check_files(self, "")
-        if any((self.valid_source, self.valid_target, self.valid_tsv)):
-            _check_files(self, "valid_")
-        _check_least(self, max_length=2)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerSection:
-    """`[tokenizer]`: arguments of `SentencePieceTokenizer.train`; one vocabulary for both sides."""
-
-    vocab_size: int = 8000
-    model_type: str = "unigram"
-    character_coverage: float = 1.0
-    byte_fallback: bool = False
-    split_digits: bool = False
-    normalization: str = "nmt_nfkc"
-    max_sentences: int | None = None
-
-    def __post_init__(self):
-        _check_least(self, vocab_size=5, max_sentences=1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSection:
-    """`[training]`.
-
-    Attributes:
-        max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
-        max_epochs: Stop after this many passes over the data.
-        batch_tokens: Positions in a batch, a side.
-        buckets: Lengths to pad to; chosen from the data when left out.
-        warmup_steps, learning_rate_scale: Of the `PaperSchedule`.
-        label_smoothing: Of the loss.
-        clipnorm: Global norm to clip gradients to; none when left out.
-        seed: Decides weights, dropout and the order of the data.
-        jit_compile: Whether XLA compiles the training step.
-        average_checkpoints: Epoch snapshots that are kept and averaged at the end.
-        save_every_steps: Steps between two saves of the state inside an epoch.
-    """
-
-    max_minutes: float | None = None
-    max_epochs: int | None = None
-    batch_tokens: int = 4096
-    buckets: tuple[int, ...] | None = None
-    warmup_steps: int = 4000
-    learning_rate_scale: float = 1.0
-    label_smoothing: float = 0.1
-    clipnorm: float | None = None
-    seed: int = 1
-    jit_compile: bool = True
-    average_checkpoints: int = 5
-    save_every_steps: int = 500
-
-    def __post_init__(self):
-        if self.max_minutes is None and self.max_epochs is None:
-            raise ValueError(
-                "`[training]` must have `max_minutes` or `max_epochs`. Received: neither"
-            )
-        _check_least(
-            self,
-            max_epochs=1,
-            batch_tokens=1,
-            warmup_steps=1,
-            average_checkpoints=1,
-            save_every_steps=1,
-            seed=0,
-        )
-        for name in ("max_minutes", "learning_rate_scale", "clipnorm"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"`training.{name}` must be positive. Received: {value}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(
-                "`training.label_smoothing` must be a rate in [0, 1). "
-                f"Received: {self.label_smoothing}"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodingSection:
-    """`[decoding]`: how the trained model translates.
-
-    Attributes:
-        max_length: Most tokens of a translation; no limit of its own when left out.
-        extra_length: It may be this many tokens longer than its source.
-        beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`.
-        length_penalty: Of `BeamSearch`.
-    """
-
-    max_length: int | None = None
-    extra_length: int = 50
-    beam_size: int = 1
-    length_penalty: float = 0.6
-
-    def __post_init__(self):
-        _check_least(self, max_length=1, extra_length=1, beam_size=1)
+_FROM_TOKENIZER = ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,7 +45,11 @@ class Experiment:
                     f"`model.{name}` is given by the tokenizer and must be left out. "
                     f"Received: {name}={self.model[name]!r}"
                 )
-        self.config(vocab_size=max(self.tokenizer.vocab_size, 8))
+        size = max(self.tokenizer.vocab_size or 8, 8)
+        sizes = {"vocab_size": size}
+        if not self.tokenizer.is_joint:
+            sizes["target_vocab_size"] = size
+        self.config(**sizes)
 
     def config(self, **from_tokenizer):
         """The `TransformerConfig`, with `vocab_size` and special ids as keywords.
@@ -167,6 +58,8 @@ class Experiment:
             ValueError: if the preset or a field is unknown, or values do not fit together.
         """
         fields = dict(self.model)
+        if not self.tokenizer.is_joint:  # two vocabularies cannot share a matrix
+            fields.setdefault("embedding_sharing", "target_output")
         return TransformerConfig.preset(fields.pop("preset", "tiny"), **from_tokenizer, **fields)
 
     @classmethod
@@ -190,15 +83,15 @@ class Experiment:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:  # not TOML, or not UTF-8
             raise ValueError(f"an experiment must be TOML. Received: {path}: {error}") from error
-        _resolve_paths(values.get("data"), Path(data_folder or path.parent))
+        for name in _section_types():
+            _resolve_paths(name, values.get(name), Path(data_folder or path.parent))
         for name, text in (overrides or {}).items():
             section, dot, key = name.partition(".")
             if not dot or not key:
                 raise ValueError(f"an override must be section.key=value. Received: {name}={text}")
             _check_name("a section", section, _section_types())
             new = {key: _toml_value(text)}
-            if section == "data":
-                _resolve_paths(new, Path.cwd())
+            _resolve_paths(section, new, Path.cwd())
             values.setdefault(section, {}).update(new)
         return cls.from_dict(values)
 
@@ -270,28 +163,12 @@ def _check_name(what, name, known):
         raise ValueError(f"{what} must be one of {list(known)}. Received: {name!r}.{hint}")
 
 
-def _check_files(data, prefix):
-    tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
-    if (bool(tsv), bool(source), bool(target)) not in ((True, False, False), (False, True, True)):
-        raise ValueError(
-            f"`[data]` must have either `{prefix}tsv` or both `{prefix}source` and "
-            f"`{prefix}target`. Received: {prefix}source={source}, {prefix}target={target}, "
-            f"{prefix}tsv={tsv}"
-        )
-
-
-def _check_least(section, **least):
-    for name, minimum in least.items():
-        value = getattr(section, name)
-        if value is not None and value < minimum:
-            raise ValueError(f"`{name}` must be at least {minimum}. Received: {name}={value}")
-
-
-def _resolve_paths(data, folder):
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if value and isinstance(value, str):
-                data[key] = os.path.abspath(folder / value)
+def _resolve_paths(name, section, folder):
+    """Makes the paths of a section absolute."""
+    if isinstance(section, dict):
+        for key in getattr(_section_types()[name], "PATHS", ()):
+            if section.get(key) and isinstance(section[key], str):
+                section[key] = os.path.abspath(folder / section[key])
 
 
 def _toml_value(text):

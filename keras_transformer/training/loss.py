@@ -4,6 +4,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.training.replicas import sum_over_replicas
+
+REDUCTIONS = ("mean", "sum")
+
 
 def token_log_likelihood(labels, logits, real=None):
     """Log-probability of each label, and the mean log-probability of the whole vocabulary.
@@ -83,29 +87,46 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     so padding changes neither the loss nor its gradients. A batch of pads alone gives 0 with zero
     gradients. Logits may have any float dtype; the computation is float32.
 
+    Under a `tf.distribute` strategy the tokens of all replicas are counted, so that the gradients
+    of all together are those of the whole batch on one device.
+
     Args:
         label_smoothing: eps in `[0, 1)`.
         pad_id: The label that marks a slot without a token.
+        reduction: `"mean"` over the weights of real tokens; or `"sum"`, for sample weights that
+            hold the divisor already (see `weighted_for_accumulation`).
         name: Name of the loss.
 
     Raises:
-        ValueError: if `label_smoothing` is outside `[0, 1)`, or the labels are text.
+        ValueError: if `label_smoothing` is outside `[0, 1)`, `reduction` is unknown, or the
+            labels are text.
     """
 
-    def __init__(self, label_smoothing=0.1, pad_id=0, name="smoothed_cross_entropy"):
-        super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
+    def __init__(
+        self, label_smoothing=0.1, pad_id=0, reduction="mean", name="smoothed_cross_entropy"
+    ):
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
+        super().__init__(name=name, reduction="sum", dtype="float32")
         self.label_smoothing = check_smoothing(label_smoothing)
         self.pad_id = pad_id
+        self.reduction = reduction
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Scalar loss of ids `(B, T)` under logits `(B, T, V)`; weights are `(B,)` or `(B, T)`."""
         losses, real = token_losses(
             y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
         )
+        return self._reduced(losses, real, sample_weight)
+
+    def _reduced(self, losses, real, sample_weight):
+        """The weighted sum of `(B, T)` losses, over the weights of real tokens for a mean."""
         weights = token_weights(real, sample_weight)
-        total = ops.sum(weights)
-        safe_total = ops.where(total > 0, total, ops.ones_like(total))
-        return ops.sum(weights * losses) / safe_total
+        loss = ops.sum(weights * losses)
+        if self.reduction == "sum":
+            return loss
+        total = sum_over_replicas(ops.sum(weights))
+        return loss / ops.where(total > 0, total, ops.ones_like(total))
 
     def call(self, y_true, y_pred):
         """`(B, T)` losses, 0 at pads."""
@@ -118,8 +139,63 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return {
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
+            "reduction": self.reduction,
             "name": self.name,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RDropCrossEntropy(SmoothedCrossEntropy):
+    """`SmoothedCrossEntropy` of a batch given twice, and how far its two passes are apart.
+
+    R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4): the rows of the first half of a batch
+    come again in the second half, where dropout gives other predictions P2 than P1. The loss is
+    the paper's over two, so that it compares with the plain one: the mean cross-entropy of both
+    halves plus `alpha / 4 * (KL(P1 || P2) + KL(P2 || P1))`, a mean over real tokens.
+
+    Args:
+        alpha: Weight of the divergence; the paper has 5 for translation.
+        label_smoothing: eps in `[0, 1)`.
+        pad_id: The label that marks a slot without a token.
+        reduction: As of `SmoothedCrossEntropy`.
+        name: Name of the loss.
+
+    Raises:
+        ValueError: if `alpha` is negative, or as `SmoothedCrossEntropy`.
+    """
+
+    def __init__(
+        self,
+        alpha,
+        label_smoothing=0.1,
+        pad_id=0,
+        reduction="mean",
+        name="r_drop_cross_entropy",
+    ):
+        super().__init__(label_smoothing, pad_id, reduction, name)
+        if not alpha >= 0:
+            raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}")
+        self.alpha = alpha
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Scalar loss of ids `(2B, T)` under logits `(2B, T, V)`."""
+        losses, real = token_losses(
+            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
+        )
+        divergence = _symmetric_divergence(y_pred, real)
+        both = ops.concatenate([divergence, divergence])
+        return self._reduced(losses + self.alpha / 4 * both, real, sample_weight)
+
+    def get_config(self):
+        return {**super().get_config(), "alpha": self.alpha}
+
+
+def _symmetric_divergence(logits, real):
+    """KL(P1 || P2) + KL(P2 || P1) of the two halves of a batch, `(B, T)` float32, 0 at pads."""
+    logits = ops.cast(logits, "float32")
+    logits = ops.where(ops.expand_dims(real, -1), logits, ops.zeros_like(logits))
+    one, two = ops.split(ops.log_softmax(logits, axis=-1), 2)
+    return ops.sum((ops.exp(one) - ops.exp(two)) * (one - two), axis=-1)
 
 
 def check_smoothing(label_smoothing):

@@ -11,13 +11,13 @@ import keras
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Greedy, Translator
 from keras_transformer.models import Transformer
-from keras_transformer.text import SentencePieceTokenizer, read_lines
+from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
+from keras_transformer.training.tokenizers import Tokenizers
 
 MODEL_FILE = "model.keras"
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"
-TOKENIZER_FILE = "tokenizer.model"
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.txt"
 
@@ -28,14 +28,16 @@ class Run:
 
     Attributes:
         model: The trained `Transformer`.
-        tokenizer: Its `SentencePieceTokenizer`.
+        tokenizer: The `Tokenizer` of its source.
+        target_tokenizer: That of its target: the same object where they share a vocabulary.
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
     """
 
     model: Transformer
-    tokenizer: SentencePieceTokenizer
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
     config: TransformerConfig
     experiment: Experiment
     samples: tuple
@@ -67,6 +69,7 @@ class Run:
             self.model,
             self.tokenizer,
             strategy=self.strategy,
+            target_tokenizer=self.target_tokenizer,
             max_source_length=self.max_source_length,
         )
 
@@ -91,9 +94,11 @@ def load_run(run_dir):
             f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
             f"Received: {run_dir}"
         )
+    tokenizers = Tokenizers.load(run_dir)
     return Run(
         model=keras.models.load_model(run_dir / MODEL_FILE, compile=False),
-        tokenizer=SentencePieceTokenizer.load(run_dir / TOKENIZER_FILE),
+        tokenizer=tokenizers.source,
+        target_tokenizer=tokenizers.target,
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
@@ -140,13 +145,13 @@ def _differences(one, other):
     ]
 
 
-def create_folder(run_dir, texts, tokenizer):
+def create_folder(run_dir, texts, tokenizers):
     """Makes the run folder appear with all its first files at once.
 
     Args:
         run_dir: The folder, which must be new or empty.
         texts: Content by file name.
-        tokenizer: The tokenizer, for `tokenizer.model`.
+        tokenizers: The `Tokenizers`, which are saved there too.
     """
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}-", dir=run_dir.parent))
@@ -154,7 +159,7 @@ def create_folder(run_dir, texts, tokenizer):
         temporary.chmod(0o755)
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8", newline="\n")
-        tokenizer.save(temporary / TOKENIZER_FILE)
+        tokenizers.save(temporary)
         os.replace(temporary, run_dir)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,11 +1,28 @@
-"""The learning rate of the paper: a linear warm-up, then decay with the root of the step."""
+"""Learning rates: a linear warm-up, then decay with the root of the step."""
 
 import keras
 from keras import ops
 
 
+class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear growth to a peak at step `warmup_steps`, then decay with the root of the step."""
+
+    def _set(self, **positive):
+        for name, value in positive.items():
+            if not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+            setattr(self, name, value)
+
+    def _rate(self, peak, step):
+        step = ops.cast(step, "float32")
+        warmup = float(self.warmup_steps)
+        # max() keeps the unused branch finite at step 0.
+        decay = ops.sqrt(warmup / ops.maximum(step, 1.0))
+        return peak * ops.minimum(decay, step / warmup)
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PaperSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class PaperSchedule(_WarmupSchedule):
     """Vaswani et al. 2017, equation 3.
 
     `scale * model_dim**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)`, computed in float32.
@@ -22,24 +39,10 @@ class PaperSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, model_dim, warmup_steps=4000, scale=1.0):
         super().__init__()
-        for name, value in (
-            ("model_dim", model_dim),
-            ("warmup_steps", warmup_steps),
-            ("scale", scale),
-        ):
-            if not value > 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
-        self.model_dim = model_dim
-        self.warmup_steps = warmup_steps
-        self.scale = scale
+        self._set(model_dim=model_dim, warmup_steps=warmup_steps, scale=scale)
 
     def __call__(self, step):
-        step = ops.cast(step, "float32")
-        peak = self.scale * (self.model_dim * self.warmup_steps) ** -0.5
-        warmup = float(self.warmup_steps)
-        # max() keeps the unused branch finite at step 0.
-        decay = ops.sqrt(warmup / ops.maximum(step, 1.0))
-        return peak * ops.minimum(decay, step / warmup)
+        return self._rate(self.scale * (self.model_dim * self.warmup_steps) ** -0.5, step)
 
     def get_config(self):
         return {
@@ -47,3 +50,28 @@ class PaperSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class InverseSquareRootSchedule(_WarmupSchedule):
+    """`peak * min(step / warmup_steps, sqrt(warmup_steps / step))`, computed in float32.
+
+    The curve of `PaperSchedule`, named by its peak and not by the model's width.
+
+    Args:
+        peak: The rate at step `warmup_steps`.
+        warmup_steps: Steps of linear growth.
+
+    Raises:
+        ValueError: if an argument is not positive.
+    """
+
+    def __init__(self, peak, warmup_steps=4000):
+        super().__init__()
+        self._set(peak=peak, warmup_steps=warmup_steps)
+
+    def __call__(self, step):
+        return self._rate(self.peak, step)
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}

@@ -56,7 +56,8 @@ def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_
         WITHOUT_TENSORFLOW, folder, json.dumps(everything), package=True
     )
     assert answers == live.translate(everything)
-    parts = {"keras_transformer", "keras_transformer.export", MODULE}
+    text = {f"keras_transformer.text{part}" for part in ("", ".tokenizer", ".sentence_piece")}
+    parts = {"keras_transformer", "keras_transformer.export", MODULE, *text}
     assert set(ours) - {"keras_transformer.registration"} == parts
     assert heavy == []
 

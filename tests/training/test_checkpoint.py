@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.training import PaperSchedule, TrainingCheckpoint, average_weights
-from keras_transformer.training import checkpoint as checkpoint_module
-from keras_transformer.training.checkpoint import (
+from keras_transformer.training import state as state_module
+from keras_transformer.training.state import (
     Progress,
     load_state,
     save_state,
@@ -123,7 +123,7 @@ def test_resumed_would_differ_without_the_seeds_of_dropout(tmp_path, straight, m
     def without_seeds(model):
         return {"model": model.weights, "optimizer": model.optimizer.variables, "metrics": []}
 
-    monkeypatch.setattr(checkpoint_module, "_state_groups", without_seeds)
+    monkeypatch.setattr(state_module, "_state_groups", without_seeds)
     with pytest.raises(Killed):
         fit(make_model(), tmp_path / "run", KillAfter(7))
     model = make_model()
@@ -175,7 +175,7 @@ def test_best_weights_are_those_of_the_lowest_validation_loss(tmp_path):
         checkpoint.on_epoch_begin(epoch)
         checkpoint.on_train_batch_end(STEPS - 1)
         checkpoint.on_epoch_end(epoch, {"val_loss": loss})
-    assert (checkpoint.progress.best_epoch, checkpoint.progress.best_loss) == (2, 1.0)
+    assert (checkpoint.progress.best_epoch, checkpoint.progress.best_value) == (2, 1.0)
     fresh = make_network()
     fresh.load_weights(tmp_path / "best.weights.h5")
     assert equal(fresh.get_weights(), seen[1])

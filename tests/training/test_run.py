@@ -18,7 +18,9 @@ from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.training import Experiment, load_run, train
 from keras_transformer.training import run as run_module
 from keras_transformer.training.callbacks import Clock, TimeBudget
-from keras_transformer.training.run import compile_model
+from keras_transformer.training.data import TrainingData, open_corpora
+from keras_transformer.training.objective import compile_model
+from keras_transformer.training.tokenizers import Tokenizers
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,7 @@ def test_what_a_run_folder_holds(finished, toy):
         "experiment.toml",
         "metrics.jsonl",
         "model.keras",
+        "plots",
         "samples.txt",
         "tensorboard",
         "tokenizer.model",
@@ -88,6 +91,10 @@ def test_what_a_run_folder_holds(finished, toy):
         "state.npz",
     ]
     assert list((finished / "tensorboard").rglob("events.*"))
+    assert sorted(path.name for path in (finished / "plots").iterdir()) == [
+        "attention.png",
+        "training.png",
+    ]
     assert [path.name for path in finished.parent.iterdir()] == [finished.name]
     records = lines(finished)
     assert [record["epoch"] for record in records] == [1, 2, 3]
@@ -121,16 +128,17 @@ def test_the_search_of_a_run_can_be_changed(finished):
 def test_final_model_is_the_better_of_average_and_best(finished):
     run = load_run(finished)
     compile_model(run.model, run.experiment.training)
-    data = run_module._Data.make(
-        run.experiment, run_module._check_corpora(run.experiment), run.tokenizer
-    )
-    loss = run.model.evaluate(data.valid, verbose=0, return_dict=True)["loss"]
+    tokenizers = Tokenizers(run.tokenizer, run.target_tokenizer)
+    data = TrainingData.make(run.experiment, open_corpora(run.experiment.data), tokenizers)
+    loss = run.model.evaluate(data.validation_batches(), verbose=0, return_dict=True)["loss"]
     candidates = {}
     for name in ("average", "best"):
         other = keras.models.load_model(finished / "model.keras", compile=False)
         other.load_weights(finished / "checkpoints" / f"{name}.weights.h5")
         compile_model(other, run.experiment.training)
-        candidates[name] = other.evaluate(data.valid, verbose=0, return_dict=True)["loss"]
+        candidates[name] = other.evaluate(data.validation_batches(), verbose=0, return_dict=True)[
+            "loss"
+        ]
     assert loss == min(candidates.values())
     assert candidates["average"] != candidates["best"]
     assert candidates["best"] == pytest.approx(min(r["val_loss"] for r in lines(finished)))

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.training import PaperSchedule
+from keras_transformer.training import InverseSquareRootSchedule, PaperSchedule
 
 # 512**-0.5 * min(s**-0.5, s * 4000**-1.5), by hand.
 PAPER_VALUES = {0: 0.0, 1: 1.746928e-07, 4000: 6.987712e-04, 8000: 4.941059e-04}
@@ -46,3 +46,27 @@ def test_arguments_must_be_positive(wrong):
     (name, value) = next(iter(wrong.items()))
     with pytest.raises(ValueError, match=f"`{name}` must be positive. Received: {name}={value}"):
         PaperSchedule(**{"model_dim": 5, **wrong})
+
+
+def test_inverse_square_root_by_its_peak():
+    schedule = InverseSquareRootSchedule(0.3, warmup_steps=4)
+    rates = [float(schedule(step)) for step in range(17)]
+
+    np.testing.assert_allclose(rates[:5], [0, 0.075, 0.15, 0.225, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(rates[16], 0.15, rtol=1e-6)
+    assert InverseSquareRootSchedule.from_config(schedule.get_config())(9) == schedule(9)
+
+
+def test_both_schedules_are_one_curve():
+    paper = PaperSchedule(8, warmup_steps=50)
+    peak = float(paper(50))
+    for step in (0, 1, 49, 50, 51, 1000):
+        ours = float(InverseSquareRootSchedule(peak, 50)(step))
+        np.testing.assert_allclose(ours, float(paper(step)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"peak": 0.0}, {"warmup_steps": -1}])
+def test_peak_and_warmup_must_be_positive(wrong):
+    (name, value) = next(iter(wrong.items()))
+    with pytest.raises(ValueError, match=f"`{name}` must be positive. Received: {name}={value}"):
+        InverseSquareRootSchedule(**{"peak": 1.0, **wrong})

@@ -1,0 +1,72 @@
+"""What a run minimises, and how: loss, schedule, optimizer and metrics, compiled into a model."""
+
+import keras
+import numpy as np
+
+from keras_transformer.training.accumulation import PerUpdate
+from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
+from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
+
+
+def compile_model(model, training):
+    """Compiles a `Transformer` with the optimizer, schedule and loss of an experiment.
+
+    Args:
+        model: The `Transformer`.
+        training: A `TrainingSection`.
+    """
+    pad_id = model.config.pad_id
+    smoothing = training.label_smoothing
+    model.compile(
+        optimizer=_optimizer(model, training),
+        loss=_loss(training, pad_id),
+        metrics=[TokenMeanLoss(smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id)],
+        jit_compile=training.jit_compile,
+    )
+    # Keras makes the metrics' variables in the first step, too late to restore a half-done epoch.
+    logits = np.zeros((1, 1, model.config.target_size), "float32")
+    model.compute_metrics(None, np.full((1, 1), pad_id, "int32"), logits)
+    model.reset_metrics()
+
+
+def _loss(training, pad_id):
+    # With several batches an update, the divisor is in the weights of the batches.
+    reduction = "mean" if training.accumulate_batches == 1 else "sum"
+    options = (training.label_smoothing, pad_id, reduction)
+    if training.r_drop:
+        return RDropCrossEntropy(training.r_drop, *options)
+    return SmoothedCrossEntropy(*options)
+
+
+def _schedule(model, training):
+    if training.schedule == "paper":
+        schedule = PaperSchedule(
+            model.config.model_dim, training.warmup_steps, training.learning_rate_scale
+        )
+    else:
+        schedule = InverseSquareRootSchedule(training.learning_rate, training.warmup_steps)
+    batches = training.accumulate_batches
+    return schedule if batches == 1 else PerUpdate(schedule, batches)
+
+
+def _optimizer(model, training):
+    """The paper's Adam (section 5.3), or AdamW."""
+    batches = training.accumulate_batches
+    options = {
+        "learning_rate": _schedule(model, training),
+        "beta_1": 0.9,
+        "beta_2": 0.98,
+        "epsilon": 1e-9,
+        "global_clipnorm": training.clipnorm,
+        "gradient_accumulation_steps": batches if batches > 1 else None,
+    }
+    if training.ema is not None:
+        # Keras averages after every batch, also where the weights have not changed.
+        options.update(use_ema=True, ema_momentum=training.ema ** (1 / batches))
+    if training.optimizer == "adam":
+        return keras.optimizers.Adam(**options)
+    optimizer = keras.optimizers.AdamW(weight_decay=training.weight_decay, **options)
+    # Kernels and embeddings have two axes or more; biases and scales of norms have fewer.
+    optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) < 2])
+    return optimizer

@@ -1,0 +1,269 @@
+"""What a run minimises: accumulated batches, averages, decay, R-Drop."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_model import toy_config
+
+from keras_transformer import Transformer
+from keras_transformer.training import (
+    InverseSquareRootSchedule,
+    PaperSchedule,
+    RDropCrossEntropy,
+    SmoothedCrossEntropy,
+)
+from keras_transformer.training.accumulation import PerUpdate, weighted_for_accumulation
+from keras_transformer.training.averaging import current_weights
+from keras_transformer.training.objective import compile_model
+from keras_transformer.training.sections import TrainingSection
+
+CONFIG = toy_config(dropout=0.0)
+PAD = CONFIG.pad_id
+
+
+def section(**options):
+    return TrainingSection(max_epochs=1, jit_compile=False, warmup_steps=3, **options)
+
+
+def make_batches(tokens, seed=0):
+    """Batches of two rows whose targets hold `tokens` real tokens in all."""
+    rng = np.random.default_rng(seed)
+    for count in tokens:
+        ids = [i for i in range(CONFIG.vocab_size) if i not in (PAD, CONFIG.bos_id)]
+        labels = rng.choice(ids, (2, 5)).astype("int32")
+        labels.reshape(-1)[rng.permutation(10)[count:]] = PAD
+        target = np.pad(labels, ((0, 0), (1, 0)), constant_values=CONFIG.bos_id)[:, :-1]
+        source = rng.choice(ids, (2, 5)).astype("int32")
+        yield {"source_ids": source, "target_ids": target}, labels
+
+
+def as_dataset(batches):
+    ids = tf.TensorSpec((None, 5), tf.int32)
+    signature = {"source_ids": ids, "target_ids": ids}, ids
+    batches = list(batches)
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+
+
+def joined(batches):
+    """Consecutive batches as one."""
+    inputs, labels = zip(*batches, strict=True)
+    inputs = {name: np.concatenate([x[name] for x in inputs]) for name in inputs[0]}
+    return inputs, np.concatenate(labels)
+
+
+def new_model():
+    keras.utils.set_random_seed(5)
+    return Transformer(CONFIG)
+
+
+OPTIMIZERS = {
+    "sgd": lambda **o: keras.optimizers.SGD(0.3, **o),
+    "sgd with momentum, decay and clipping": lambda **o: keras.optimizers.SGD(
+        0.3, momentum=0.5, weight_decay=0.1, global_clipnorm=0.5, **o
+    ),
+    "adamw": lambda **o: keras.optimizers.AdamW(0.01, weight_decay=0.1, epsilon=1e-3, **o),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("tokens", [(4, 4, 4, 4, 4, 4), (9, 2, 1, 3, 10, 1)])
+def test_accumulated_batches_equal_the_large_batch(name, tokens):
+    batches = list(make_batches(tokens))
+    large, small = new_model(), new_model()
+    large.compile(OPTIMIZERS[name](), SmoothedCrossEntropy(0.1, PAD), jit_compile=False)
+    for start in (0, 3):
+        large.train_on_batch(*joined(batches[start : start + 3]))
+    small.compile(
+        OPTIMIZERS[name](gradient_accumulation_steps=3),
+        SmoothedCrossEntropy(0.1, PAD, reduction="sum"),
+        jit_compile=False,
+    )
+    small.fit(
+        weighted_for_accumulation(as_dataset(batches), 3, PAD),
+        steps_per_epoch=6,
+        shuffle=False,
+        verbose=0,
+    )
+    for ours, expected in zip(small.get_weights(), large.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+def test_weights_of_a_group_divide_by_its_tokens():
+    batches = weighted_for_accumulation(as_dataset(make_batches((6, 2, 3))), 2, PAD)
+    weights = [weight.numpy().tolist() for _, _, weight in batches]
+    assert weights == [[0.25, 0.25], [0.25, 0.25], [pytest.approx(2 / 3)] * 2]
+    with pytest.raises(ValueError, match="`count` must be"):
+        weighted_for_accumulation(as_dataset([]), 0, PAD)
+
+
+def test_a_group_of_pads_has_finite_weights():
+    ((_, _, weights),) = weighted_for_accumulation(as_dataset(make_batches((0,))), 1, PAD)
+    assert weights.numpy().tolist() == [1.0, 1.0]
+
+
+def test_the_schedule_counts_updates_not_batches():
+    model = new_model()
+    compile_model(model, section(accumulate_batches=2))
+    plain = PaperSchedule(CONFIG.model_dim, 3)
+    rates = []
+    for batch in weighted_for_accumulation(as_dataset(make_batches([5] * 6)), 2, PAD):
+        rates.append(float(model.optimizer.learning_rate))
+        model.train_on_batch(*batch)
+    expected = [float(plain(update)) for update in (0, 0, 1, 1, 2, 2)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    assert int(model.optimizer.iterations) == 3
+    again = PerUpdate.from_config(PerUpdate(plain, 2).get_config())
+    assert float(again(5)) == float(plain(2))
+
+
+def test_decay_is_for_kernels_and_embeddings():
+    model = new_model()
+    compile_model(model, section(optimizer="adamw", weight_decay=0.5))
+    before = [weight.numpy() for weight in model.trainable_variables]
+    zeros = [tf.zeros(weight.shape) for weight in model.trainable_variables]
+    model.optimizer.iterations.assign(3)  # past step 0, whose rate is 0
+    model.optimizer.apply(zeros, model.trainable_variables)
+    rate = float(PaperSchedule(CONFIG.model_dim, 3)(3))
+    for variable, old in zip(model.trainable_variables, before, strict=True):
+        factor = 1 - 0.5 * rate if len(variable.shape) > 1 else 1
+        np.testing.assert_allclose(variable.numpy(), old * factor, rtol=1e-5, err_msg=variable.path)
+
+
+def test_options_choose_schedule_and_loss():
+    model = new_model()
+    compile_model(
+        model, section(schedule="inverse_sqrt", learning_rate=0.2, r_drop=3.0, clipnorm=0.7)
+    )
+    schedule = model.optimizer._learning_rate
+    assert isinstance(schedule, InverseSquareRootSchedule) and schedule.peak == 0.2
+    assert isinstance(model.loss, RDropCrossEntropy) and model.loss.alpha == 3.0
+    assert model.optimizer.global_clipnorm == 0.7
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_average_of_the_weights_goes_by_updates(batches):
+    model = new_model()
+    compile_model(model, section(ema=0.64, accumulate_batches=batches))
+    momentum = {1: 0.64, 2: 0.8}[batches]  # two steps of 0.8 are one of 0.64
+    data = list(make_batches([5] * 6))
+    if batches > 1:
+        data = weighted_for_accumulation(as_dataset(data), batches, PAD)
+    for number, batch in enumerate(data):
+        model.train_on_batch(*batch)
+        weights = model.get_weights()
+        if number < batches:  # up to the first update the average is the weights themselves
+            expected = weights
+        else:
+            pairs = zip(expected, weights, strict=True)
+            expected = [momentum * mean + (1 - momentum) * weight for mean, weight in pairs]
+    for ours, mean, weight in zip(
+        current_weights(model), expected, model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(ours, mean, atol=1e-6)
+        assert not np.array_equal(ours, weight)
+
+
+def test_without_an_average_the_weights_are_what_is_kept():
+    model = new_model()
+    compile_model(model, section())
+    for ours, weight in zip(current_weights(model), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, weight)
+
+
+def r_drop_by_hand(labels, logits, alpha, smoothing):
+    """Equation 4 of the paper over two, in NumPy."""
+
+    def log_softmax(x):
+        x = x.astype("float64")
+        x = x - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    half = len(labels) // 2
+    one, two = log_softmax(logits[:half]), log_softmax(logits[half:])
+    real = labels[:half] != PAD
+    total = 0.0
+    for row, column in zip(*np.nonzero(real), strict=True):
+        p, q = one[row, column], two[row, column]
+        target = np.full(len(p), smoothing / len(p))
+        target[labels[row, column]] += 1 - smoothing
+        divergence = (np.exp(p) * (p - q)).sum() + (np.exp(q) * (q - p)).sum()
+        total += -(target @ p + target @ q) + alpha / 2 * divergence
+    return total / 2 / real.sum()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_r_drop_is_the_papers_over_two(jit):
+    rng = np.random.default_rng(2)
+    (_, labels), *_ = make_batches((7,))
+    labels = np.concatenate([labels, labels])
+    logits = rng.normal(size=(4, 5, CONFIG.vocab_size)).astype("float32") * 2
+    logits[labels == PAD] = 1e20
+    loss = tf.function(RDropCrossEntropy(3.0, 0.1, PAD), jit_compile=jit)
+    value = float(loss(tf.constant(labels), tf.constant(logits)))
+    np.testing.assert_allclose(value, r_drop_by_hand(labels, logits, 3.0, 0.1), rtol=1e-5)
+
+
+def test_r_drop_of_equal_passes_is_the_plain_loss():
+    rng = np.random.default_rng(3)
+    (_, labels), *_ = make_batches((7,))
+    logits = rng.normal(size=(2, 5, CONFIG.vocab_size)).astype("float32")
+    plain = float(SmoothedCrossEntropy(0.1, PAD)(labels, logits))
+    twice = RDropCrossEntropy(5.0, 0.1, PAD)(np.tile(labels, (2, 1)), np.tile(logits, (2, 1, 1)))
+    np.testing.assert_allclose(float(twice), plain, rtol=1e-6)
+
+
+def test_losses_survive_their_config():
+    for loss in (
+        RDropCrossEntropy(2.0, 0.2, 3, "sum"),
+        SmoothedCrossEntropy(0.2, 3, "sum"),
+    ):
+        again = keras.losses.deserialize(keras.losses.serialize(loss))
+        assert type(again) is type(loss)
+        assert again.get_config() == loss.get_config()
+        assert again.reduction == "sum"
+    with pytest.raises(ValueError, match="`alpha` must not be negative. Received: alpha=-1"):
+        RDropCrossEntropy(-1)
+    with pytest.raises(ValueError, match="`reduction` must be one of .*'none'"):
+        SmoothedCrossEntropy(reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosine"}, "`training.schedule` must be one of .*'cosine'"),
+        ({"schedule": "inverse_sqrt"}, "`training.learning_rate` is the peak of the schedule"),
+        ({"learning_rate": 1.0}, "`training.learning_rate` is the peak of .*'paper'"),
+        (
+            {"schedule": "inverse_sqrt", "learning_rate": 1.0, "learning_rate_scale": 2.0},
+            "`training.learning_rate_scale` goes with the schedule 'paper'",
+        ),
+        ({"optimizer": "sgd"}, "`training.optimizer` must be one of .*'sgd'"),
+        ({"weight_decay": 0.1}, "`training.weight_decay` goes with the optimizer 'adamw'"),
+        ({"ema": 1.0}, r"`training.ema` must be a rate in \[0, 1\)"),
+        ({"r_drop": -0.1}, "`r_drop` must be at least 0"),
+        ({"accumulate_batches": 0}, "`accumulate_batches` must be at least 1"),
+        ({"best_by": "bleu"}, "`training.best_by` needs `score_every_epochs`"),
+        ({"best_by": "ter"}, "`training.best_by` must be one of .*'ter'"),
+        ({"strategy": "horovod"}, "`training.strategy` must be one of .*'horovod'"),
+        (
+            {"strategy": "multi_worker", "max_minutes": 1.0},
+            "`training.max_minutes` does not go with the strategy 'multi_worker'",
+        ),
+        (
+            {"strategy": "mirrored", "accumulate_batches": 2},
+            "`training.accumulate_batches` does not go with a strategy",
+        ),
+        ({"patience": 0}, "`patience` must be at least 1"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        section(**options)
+
+
+def test_every_option_of_the_section_has_a_line_of_help():
+    for field in dataclasses.fields(TrainingSection):
+        assert field.name in TrainingSection.__doc__

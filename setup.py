@@ -34,7 +34,7 @@ EXTRAS = {
     "tf-models": TF_MODELS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     # ctranslate2: the other runtime that our weights are written for.
-    "test": ["pytest>=8", "hypothesis", "ruff", "setuptools>=70.1,<81", "ctranslate2"]
+    "test": ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "setuptools>=70.1,<81", "ctranslate2"]
     + JAX
     + LITERT
     + EXAMPLES

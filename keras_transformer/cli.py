@@ -6,9 +6,8 @@ import signal
 import sys
 
 import keras_transformer
+from keras_transformer import commands
 from keras_transformer.quiet import start_tensorflow
-
-_CHUNK = 256  # sentences translated before the output is flushed
 
 
 def main(argv=None):
@@ -64,22 +63,88 @@ def _parser():
     parser.add_argument(
         "--traceback", action="store_true", help="show where an error comes from, for bug reports"
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_train, _add_translate, _add_evaluate, _add_export):
-        add(commands)
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for add in (
+        _add_tokenizer,
+        _add_prepare,
+        _add_train,
+        _add_translate,
+        _add_evaluate,
+        _add_export,
+    ):
+        add(subparsers)
     return parser
 
 
-def _add_command(commands, run, name, text):
-    command = commands.add_parser(name, help=text, description=text)
-    command.set_defaults(run=run, command=name)
+def _add_command(subparsers, name, text):
+    command = subparsers.add_parser(name, help=text, description=text)
+    command.set_defaults(run=getattr(commands, name), command=name)
     return command
 
 
-def _add_train(commands):
+def _add_tokenizer(subparsers):
     command = _add_command(
-        commands,
-        _train,
+        subparsers,
+        "tokenizer",
+        "Learn a vocabulary from text files, for several runs to share. (`train` learns its own.)",
+    )
+    command.add_argument("output", metavar="OUT", help="the file to write, such as joint.model")
+    command.add_argument(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="text, a sentence a line; both languages for a joint vocabulary; may be gzip",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="a key of the section [tokenizer] of an experiment, for example vocab_size=8000",
+    )
+
+
+def _add_prepare(subparsers):
+    command = _add_command(
+        subparsers,
+        "prepare",
+        "Tokenize a corpus of any size into shards of TFRecords, which [data] source may name.",
+    )
+    command.add_argument("output", metavar="OUT", help="new folder for the shards")
+    command.add_argument(
+        "--source",
+        required=True,
+        metavar="FILE",
+        help="a file, - for standard input, or tfds:NAME/CONFIG; with both sides, or --target",
+    )
+    command.add_argument("--target", metavar="FILE", help="the translations, line for line")
+    command.add_argument("--format", choices=("lines", "tsv", "jsonl", "tfds"))
+    command.add_argument("--source-key", metavar="KEY", help="of JSON lines or of a dataset")
+    command.add_argument("--target-key", metavar="KEY")
+    command.add_argument("--split", default="train", help="of a dataset")
+    command.add_argument(
+        "--invalid", choices=("error", "skip"), default="error", help="what to do with faulty lines"
+    )
+    command.add_argument(
+        "--tokenizer", required=True, metavar="FILE", help="see the command tokenizer"
+    )
+    command.add_argument("--target-tokenizer", metavar="FILE", help="where the target has its own")
+    command.add_argument("--max-length", type=int, default=128, metavar="IDS")
+    command.add_argument("--shards", type=int, metavar="N")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--gzip", action="store_true", help="compress the shards")
+    command.add_argument(
+        "--beam",
+        metavar="OPTIONS",
+        help="run as an Apache Beam pipeline with these options, such as '--runner=DirectRunner'",
+    )
+
+
+def _add_train(subparsers):
+    command = _add_command(
+        subparsers,
         "train",
         "Train a model. Interrupted, the same command goes on where it stopped.",
     )
@@ -102,10 +167,8 @@ def _add_train(commands):
     )
 
 
-def _add_translate(commands):
-    command = _add_command(
-        commands, _translate, "translate", "Translate text: a line in, a line out."
-    )
+def _add_translate(subparsers):
+    command = _add_command(subparsers, "translate", "Translate text: a line in, a line out.")
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
     command.add_argument("text", metavar="TEXT", nargs="*", help="sentences to translate")
     command.add_argument(
@@ -116,10 +179,9 @@ def _add_translate(commands):
     _add_search(command)
 
 
-def _add_evaluate(commands):
+def _add_evaluate(subparsers):
     command = _add_command(
-        commands,
-        _evaluate,
+        subparsers,
         "evaluate",
         "Translate a test set and print BLEU and chrF, as sacreBLEU defines them.",
     )
@@ -146,9 +208,9 @@ def _add_evaluate(commands):
     _add_search(command)
 
 
-def _add_export(commands):
+def _add_export(subparsers):
     command = _add_command(
-        commands, _export, "export", "Write a model for TF Serving, or for devices with LiteRT."
+        subparsers, "export", "Write a model for TF Serving, or for devices with LiteRT."
     )
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
     command.add_argument("output", metavar="OUT", help="new folder for the artifact")
@@ -184,128 +246,6 @@ def _usage_problem(arguments):
     if arguments.command == "export" and (arguments.form, arguments.mode) == ("savedmodel", "int8"):
         return "--mode int8 goes with --to litert"
     return None
-
-
-def _train(arguments):
-    overrides = {}
-    for text in arguments.overrides:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set must be SECTION.KEY=VALUE. Received: {text}")
-        overrides[name.strip()] = value.strip()
-    from keras_transformer.training import Experiment, train
-
-    experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
-    run_dir = train(experiment, arguments.run_dir)
-    print(run_dir)
-
-
-def _load_run(arguments):
-    from keras_transformer.training import load_run
-
-    return load_run(arguments.run_dir).with_decoding(
-        beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
-    )
-
-
-def _translate(arguments):
-    from keras_transformer.text import read_lines
-
-    lines = iter(arguments.text or read_lines(arguments.input or "-"))
-    translator = _load_run(arguments).translator()
-    interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
-    done = 0
-    for chunk in _chunks(lines, 1 if interactive else _CHUNK):
-        try:
-            translations = translator.translate(chunk)
-        except ValueError as error:
-            raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
-        print(*translations, sep="\n", flush=True)
-        done += len(chunk)
-    if not done:
-        raise ValueError(
-            f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
-            "is empty"
-        )
-
-
-def _chunks(lines, size):
-    chunk = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _evaluate(arguments):
-    from keras_transformer.evaluation import text_scores
-    from keras_transformer.text import ParallelCorpus
-
-    if "-" in (arguments.source, arguments.target):
-        raise ValueError("evaluate reads its files twice, so none can be standard input")
-    corpus = ParallelCorpus(arguments.source, arguments.target)
-    corpus.check()
-    translate = _translate_function(arguments)
-    sources, references = zip(*corpus, strict=True)
-    translations = [text for chunk in _chunks(sources, _CHUNK) for text in translate(chunk)]
-    plain_text = _reference_reader(arguments)
-    scores = text_scores(
-        translations,
-        map(plain_text, references),
-        tokenize=arguments.tokenize,
-        lowercase=arguments.lowercase,
-    )
-    for score in scores.values():
-        print(f"{score.text}\t{score.signature}")
-
-
-def _reference_reader(arguments):
-    """What makes a reference readable text: of a vocabulary of split text, its joining."""
-    from keras_transformer.training.tokenizers import Tokenizers
-
-    return Tokenizers.load(arguments.run_dir).target.plain_text
-
-
-def _translate_function(arguments):
-    """`list[str] -> list[str]` of the run or of the artifact."""
-    if arguments.backend == "litert":
-        from keras_transformer.export.runner import Runner
-
-        return Runner(arguments.artifact).translate
-    if arguments.backend == "savedmodel":
-        from keras_transformer.evaluation import saved_model_translate
-
-        return saved_model_translate(arguments.artifact)
-    return _load_run(arguments).translator().translate
-
-
-def _export(arguments):
-    if os.path.exists(arguments.output):
-        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
-    run = _load_run(arguments)
-    options = {
-        "samples": run.samples,
-        "strategy": run.strategy,
-        "max_source_length": run.max_source_length,
-    }
-    if arguments.form == "savedmodel":
-        from keras_transformer.export.saved_model import export_saved_model
-
-        report = export_saved_model(run.model, run.tokenizer, arguments.output, **options)
-    else:
-        from keras_transformer.export.litert import export_litert
-
-        report = export_litert(
-            run.model, run.tokenizer, arguments.output, mode=arguments.mode, **options
-        )
-    print(
-        f"{arguments.output}: {report.identical} of {report.samples} samples as in Python, "
-        f"{report.token_agreement:.2%} of the tokens; {report.size_bytes / 1e6:.1f} MB, "
-        f"{report.seconds_a_sample * 1e3:.1f} ms a sentence"
-    )
 
 
 if __name__ == "__main__":

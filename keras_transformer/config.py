@@ -93,6 +93,8 @@ class TransformerConfig:
             with the length, not with its square.
         attention_window: Self-attention sees the `attention_window` nearest tokens to each side,
             itself included; time and memory grow with the length alone.
+        packed: Whether a row may hold several pairs in training, kept apart by their EOS and BOS.
+            A row of one pair gives the same as without.
         dropout: Rate for sub-layer outputs and for embeddings, as in section 5.4 of the paper.
         attention_dropout: Rate for attention weights.
         intermediate_dropout: Rate inside the feed-forward layer.
@@ -127,6 +129,7 @@ class TransformerConfig:
     attention_score: str = "scaled_dot_product"
     attention_chunk: int | None = None
     attention_window: int | None = None
+    packed: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.0
     intermediate_dropout: float = 0.0
@@ -145,6 +148,7 @@ class TransformerConfig:
             use_bias=self.use_bias,
             use_residual=self.use_residual,
             use_feed_forward=self.use_feed_forward,
+            packed=self.packed,
         )
         check_flag(optional=True, final_norm=self.final_norm)
         check_size(
@@ -198,6 +202,16 @@ class TransformerConfig:
             raise ValueError(
                 "`max_positions` must be given for learned positions, and for no others. "
                 f"Received: positions={self.positions!r}, max_positions={self.max_positions}"
+            )
+        if self.packed and (self.attention_chunk or self.attention_window):
+            raise ValueError(
+                "`packed` does not go with `attention_chunk` and `attention_window`. Received: "
+                f"attention_chunk={self.attention_chunk}, attention_window={self.attention_window}"
+            )
+        if self.packed and self.bos_id == self.pad_id:
+            raise ValueError(
+                "`packed` needs a `bos_id` of its own, which tells where a target begins. "
+                f"Received: bos_id={self.bos_id}, pad_id={self.pad_id}"
             )
         if self.embedding_sharing == "all" and self.target_vocab_size not in (
             None,

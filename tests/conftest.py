@@ -30,13 +30,6 @@ def _compiled_programs():
         sys.modules["jax"].clear_caches()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _programs():
-    yield
-    if "jax" in sys.modules:  # it keeps every program that it has compiled
-        sys.modules["jax"].clear_caches()
-
-
 @pytest.fixture(scope="session")
 def repo_root():
     """The root of the source tree."""

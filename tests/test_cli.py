@@ -1,13 +1,16 @@
 import io
+import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from toy_experiment import write_experiment
 
 import keras_transformer
-from keras_transformer import cli
+from keras_transformer import cli, commands
+from keras_transformer.text import load_tokenizer
 from keras_transformer.training import load_run
 
 
@@ -73,7 +76,7 @@ def test_train_prints_the_folder_alone(toy, tmp_path, capsys, monkeypatch):
     [
         (["--set", "data.source=none.txt"], "a text file must exist. Received: "),
         (["--set", "data.source=short.txt"], "must have the same number of lines"),
-        (["--set", "data.tsv=empty.txt"], "must have either `tsv` or both"),
+        (["--set", "data.tsv=empty.txt"], "must have either `tsv` or `source`"),
         (["--set", "model.preset=huge"], "`preset` must be one of"),
         (["--set", "model.num_heads=3"], "must be divisible by `num_heads`"),
         (["--set", "training.batch_token=9"], "Did you mean 'batch_tokens'?"),
@@ -118,7 +121,7 @@ def test_translate_text_file_and_standard_input(run_dir, tmp_path, capsys, monke
     path.write_text("".join(text + "\n" for text in texts))
     stdin = io.TextIOWrapper(io.BytesIO(path.read_bytes()))
     monkeypatch.setattr(sys, "stdin", stdin)
-    monkeypatch.setattr(cli, "_CHUNK", 2)
+    monkeypatch.setattr(commands, "_CHUNK", 2)
     for arguments in (texts, ["--input", str(path)], ["--input", "-"]):
         capsys.readouterr()
         assert cli.main(["translate", str(run_dir), *arguments]) == 0
@@ -142,7 +145,7 @@ def test_translate_into_a_closed_pipe_ends_quietly(run_dir, tmp_path, repo_root)
     path = tmp_path / "long.txt"
     path.write_text("ba\n" * 600)
     # `head` closes the pipe after one line; the rest of the output does not fit into a buffer.
-    script = "import sys; from keras_transformer import cli; cli._CHUNK = 5; sys.exit(cli.main())"
+    script = "import sys; from keras_transformer import cli, commands; commands._CHUNK = 5; sys.exit(cli.main())"
     command = [sys.executable, "-c", script, "translate", str(run_dir), "--input", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(repo_root), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
@@ -214,7 +217,7 @@ def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, fo
 
 
 def test_a_line_that_is_too_long_is_found_by_its_number(run_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "_CHUNK", 2)
+    monkeypatch.setattr(commands, "_CHUNK", 2)
     path = tmp_path / "lines.txt"
     path.write_text("ba\nke\ngu\n" + "ba " * 2000 + "\n")
     capture = []
@@ -292,7 +295,7 @@ def test_interruption_and_traceback(monkeypatch, capsys, tmp_path):
     def interrupt(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_translate", interrupt)
+    monkeypatch.setattr(commands, "translate", interrupt)
     assert cli.main(["translate", "run"]) == 130
     assert capsys.readouterr().err == "keras-transformer: interrupted\n"
     with pytest.raises(FileNotFoundError, match="an experiment file must exist"):
@@ -314,3 +317,85 @@ def test_scores_say_how_to_get_sacrebleu(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match="pip install sacrebleu"):
         text_scores(["a"], ["a"])
+
+
+def test_a_tokenizer_by_one_command(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one two two\n\nthree@@ three\n", encoding="utf-8")
+    out = tmp_path / "new" / "words.json"
+    command = ["tokenizer", str(out), "--input", str(tmp_path / "a.txt"), "--set"]
+    assert cli.main([*command, "type=vocabulary", "--set", "min_count=2"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{out}: 5 ids\n"
+    assert "vocabulary: 3 sentences read; learning from them" in captured.err
+    assert load_tokenizer(out).pieces[4:] == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.model", ["vocab_size=x"], "`tokenizer.vocab_size` must be of type int. Received: 'x'"),
+        ("a.model", ["size"], "--set must be KEY=VALUE. Received: size"),
+        ("a.model", ["size=3"], r"a key of [tokenizer] must be one of"),
+        ("a.txt", ["vocab_size=9"], "`output` must end in .model for 'sentencepiece'"),
+        ("there.json", ["type=bytes"], "a tokenizer needs a new file"),
+        ("a.model", ["model_type=bpe"], "a text file must exist"),
+    ],
+)
+def test_wrong_tokenizer_commands(fails, tmp_path, name, options, message):
+    (tmp_path / "there.json").write_text("{}")
+    sets = [word for option in options for word in ("--set", option)]
+    assert message in fails("tokenizer", tmp_path / name, "--input", tmp_path / "none", *sets)
+    assert not (tmp_path / "a.model").exists()
+
+
+def test_a_prepared_corpus_trains_as_its_files_do(toy, run_dir, tmp_path, capsys):
+    """One shard is what is in memory: the same vocabulary gives the same weights."""
+    folder, tokenizer = toy.parent, run_dir / "tokenizer.model"
+    for name in ("train", "valid"):
+        files = ["--source", f"{folder / name}.src", "--target", f"{folder / name}.tgt"]
+        rest = ["--tokenizer", str(tokenizer), "--max-length", "16", "--shards", "1"]
+        assert cli.main(["prepare", str(tmp_path / name), *files, *rest]) == 0
+    output = capsys.readouterr().out
+    assert f"{tmp_path / 'train'}: 80 pairs in 1 shards" in output
+    experiment = tmp_path / "prepared.toml"
+    text = toy.read_text()
+    experiment.write_text(
+        '[data]\nsource = "train"\nvalid_source = "valid"\nmax_length = 16\n'
+        + text[text.index("[model]") :]
+    )
+    command = ["train", str(experiment), str(tmp_path / "run"), "--set", "training.max_epochs=1"]
+    assert cli.main(command) == 0
+    one, other = (load_run(path).model.get_weights() for path in (tmp_path / "run", run_dir))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "run" / "tokenizer.model").read_bytes() == tokenizer.read_bytes()
+    capsys.readouterr()
+    command = ["train", str(experiment), str(tmp_path / "other")]
+    assert cli.main([*command, "--set", "tokenizer.vocab_size=60"]) == 1
+    assert "a prepared corpus has its tokenizers" in capsys.readouterr().err
+    assert cli.main([*command, "--set", "training.pack=true"]) == 1
+    assert "`training.pack` is for a corpus in memory" in capsys.readouterr().err
+
+
+def test_json_lines_train_and_faulty_lines_are_told(toy, tmp_path, capsys):
+    sources, targets = (
+        (toy.parent / f"train.{side}").read_text().splitlines() for side in ("src", "tgt")
+    )
+    lines = [json.dumps({"a": s, "b": t}) for s, t in zip(sources, targets, strict=True)]
+    lines[4] = "{"
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+    text = toy.read_text()
+    experiment = tmp_path / "json.toml"
+    experiment.write_text(
+        '[data]\nsource = "train.jsonl"\nsource_key = "a"\ntarget_key = "b"\nmax_length = 16\n'
+        + text[text.index("[tokenizer]") :]
+    )
+    command = ["train", str(experiment), str(tmp_path / "run"), "--set", "training.max_epochs=1"]
+    command += ["--set", "training.pack=true"]
+    assert cli.main(command) == 1
+    assert "every line must be a JSON object. Received: " in capsys.readouterr().err
+    assert cli.main([*command, "--set", "data.invalid=skip"]) == 0
+    errors = capsys.readouterr().err
+    assert "training: 80 pairs, 79 usable" in errors and "not_object" in errors
+    assert "packed 79 pairs into" in errors
+    assert load_run(tmp_path / "run").config.packed

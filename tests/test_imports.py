@@ -28,7 +28,8 @@ ALLOWED = {
     "decoding": _BELOW_DECODING | {"text"},
     "training": _BELOW_TOP | {"evaluation", "plots"},
     "export": _BELOW_TOP | {"quiet"},
-    "cli": _BELOW_TOP | {"evaluation", "training", "export", "quiet", "__init__"},
+    "commands": _BELOW_TOP | {"evaluation", "training", "export"},
+    "cli": {"commands", "quiet", "__init__"},
 }
 
 

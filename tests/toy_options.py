@@ -45,6 +45,8 @@ OPTIONS = {
     },
     "alibi": dict(positions="alibi"),
     "no positions": dict(positions="none"),
+    "packed": dict(packed=True),
+    "packed, relative": dict(packed=True, positions="relative"),
     # Arrangement.
     "pre": dict(residual="pre"),
     "b2t": dict(residual="b2t"),

@@ -53,6 +53,8 @@ class SinusoidalPositions(keras.layers.Layer):
         inputs: (B, T, D) embeddings.
         first_position: Position of the first token, an integer or a scalar int tensor; the
             number of tokens already decoded when tokens come one by one.
+        positions: (B, T) integers, the position of each token, where they do not just count up;
+            `None` where they do.
 
     Returns:
         (B, T, D) in the compute dtype; the sum is rounded to it once.
@@ -65,11 +67,14 @@ class SinusoidalPositions(keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs, first_position=0):
+    def call(self, inputs, first_position=0, positions=None):
         length, dim = ops.shape(inputs)[1], inputs.shape[2]
-        positions = first_position + ops.arange(length)
-        encoding_TD = sinusoidal_encoding(positions, dim, self.layout)
-        return ops.cast(ops.cast(inputs, "float32") + encoding_TD, self.compute_dtype)
+        if positions is None:
+            encoding = sinusoidal_encoding(first_position + ops.arange(length), dim, self.layout)
+        else:
+            encoding = sinusoidal_encoding(ops.reshape(positions, (-1,)), dim, self.layout)
+            encoding = ops.reshape(encoding, ops.shape(inputs))
+        return ops.cast(ops.cast(inputs, "float32") + encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -91,7 +96,7 @@ class LearnedPositions(keras.layers.Layer):
 
     Call arguments:
         inputs: (B, T, D) embeddings.
-        first_position: As for `SinusoidalPositions`.
+        first_position, positions: As for `SinusoidalPositions`.
 
     Returns:
         (B, T, D) in the compute dtype.
@@ -116,14 +121,13 @@ class LearnedPositions(keras.layers.Layer):
             initializer=self.embeddings_initializer,
         )
 
-    def call(self, inputs, first_position=0):
-        self._check(inputs.shape[1], first_position)
-        positions_T = first_position + ops.arange(ops.shape(inputs)[1])
-        rows_TD = ops.take(
-            self.embeddings, ops.minimum(positions_T, self.max_positions - 1), axis=0
-        )
-        known_T1 = ops.expand_dims(positions_T < self.max_positions, 1)
-        return inputs + ops.where(known_T1, rows_TD, ops.cast(float("nan"), rows_TD.dtype))
+    def call(self, inputs, first_position=0, positions=None):
+        if positions is None:
+            self._check(inputs.shape[1], first_position)
+            positions = first_position + ops.arange(ops.shape(inputs)[1])
+        rows = ops.take(self.embeddings, ops.minimum(positions, self.max_positions - 1), axis=0)
+        known = ops.expand_dims(positions < self.max_positions, -1)
+        return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
 
     def _check(self, length, first_position):
         known = isinstance(first_position, int) and length is not None
@@ -133,8 +137,9 @@ class LearnedPositions(keras.layers.Layer):
                 f"{first_position + length} tokens, max_positions={self.max_positions}"
             )
 
-    def compute_output_spec(self, inputs, first_position=0):
-        self._check(inputs.shape[1], first_position)
+    def compute_output_spec(self, inputs, first_position=0, positions=None):
+        if positions is None:
+            self._check(inputs.shape[1], first_position)
         return keras.KerasTensor(inputs.shape, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):

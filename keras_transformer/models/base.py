@@ -13,6 +13,10 @@ class TransformerModel(MultiWorkerFit, keras.Model):
     """
 
     def __init__(self, config, inputs, outputs, policy, **kwargs):
+        if config.packed and not isinstance(inputs, dict):
+            raise ValueError(
+                f"`packed` is for a Transformer. Received: {type(self).__name__} with packed=True"
+            )
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.config = config
         self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())

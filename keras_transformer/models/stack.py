@@ -41,20 +41,21 @@ class Stack:
             name = {"source": "encoder", "target": "decoder"}[side]
             self.norm = normalization_of(_norm_options(config, self.dropout), f"{name}_norm")
 
-    def encode(self, ids, mask_B1S, causal=False, scores=None):
+    def encode(self, ids, mask, causal=False, scores=None, positions=None):
         """(B, S) ids -> (B, S, D) states.
 
         Args:
             ids: (B, S) int32.
-            mask_B1S: (B, 1, S) boolean, True at keys that may be seen, or `None`.
+            mask: (B, 1, S) or (B, S, S) boolean, True at keys that may be seen, or `None`.
             causal: Whether a position sees only positions up to itself.
             scores: A list that gets the (B, N, S, S) attention weights of each block, or `None`.
+            positions: (B, S) integers where they do not just count up, or `None`.
         """
-        states, options = self._enter(ids)
+        states, options = self._enter(ids, positions)
         for block in self.blocks:
             outputs = block(
                 states,
-                attention_mask=mask_B1S,
+                attention_mask=mask,
                 use_causal_mask=causal,
                 return_attention_scores=scores is not None,
                 **options,
@@ -64,18 +65,20 @@ class Stack:
                 scores.append(outputs[1])
         return self._leave(states, ids)
 
-    def decode(self, ids, memory, scores=None):
+    def decode(self, ids, memory, scores=None, mask=None, positions=None):
         """(B, T) ids and a `Memory` -> (B, T, D) states.
 
         `scores`, a list or `None`, gets a pair of (B, N, T, T) and (B, N, T, S) weights a block.
+        `mask` (B, T, T) and `positions` (B, T) are for rows of several pairs.
         """
         # No padding mask on the target: pads follow the real tokens, and the causal mask hides
         # them.
-        states, options = self._enter(ids)
+        states, options = self._enter(ids, positions)
         for block in self.blocks:
             outputs = block(
                 states,
                 memory.states,
+                attention_mask=mask,
                 memory_mask=memory.mask,
                 return_attention_scores=scores is not None,
                 **options,
@@ -120,11 +123,11 @@ class Stack:
         mark_B = ops.where(known, 0.0, float("nan"))
         return states + ops.cast(ops.expand_dims(mark_B, (1, 2)), states.dtype)
 
-    def _enter(self, ids):
+    def _enter(self, ids, positions=None):
         """The first block's input, and what every block is called with."""
         states = self.embedding(ids)
         if self.positions is not None:
-            states = self.positions(states)
+            states = self.positions(states, positions=positions)
         states = self.dropout(states)
         options = {"padding_mask": self._counted(ids)}
         if self.position_bias is not None:

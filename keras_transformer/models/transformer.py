@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.layers import masks
+from keras_transformer.layers import masks, packing
 from keras_transformer.models.base import TransformerModel, as_config
 from keras_transformer.models.stack import Stack, decoder_blocks, encoder_blocks, token_embedding
 
@@ -35,6 +35,9 @@ class Transformer(TransformerModel):
 
     Ids must lie in [0, V); one that does not makes its row's logits NaN, in every mode.
 
+    With `config.packed` a row may hold several pairs: source ids with EOS behind each, target ids
+    with BOS before each (see `text.pack_corpus`). Each pair gets the logits it would get alone.
+
     Args:
         config: A `TransformerConfig`.
     """
@@ -49,8 +52,7 @@ class Transformer(TransformerModel):
             "source_ids": keras.Input((None,), dtype="int32", name="source_ids"),
             "target_ids": keras.Input((None,), dtype="int32", name="target_ids"),
         }
-        memory = _encode(encoder, inputs["source_ids"])
-        states = decoder.decode(inputs["target_ids"], memory)
+        states = _states(encoder, decoder, **inputs)
         states = encoder.marked(states, inputs["source_ids"])
         states = decoder.marked(states, inputs["target_ids"])
         logits = output(states, reverse=True)
@@ -117,9 +119,32 @@ class Transformer(TransformerModel):
         (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype.
         """
         encoder, decoder = [], []
-        memory = _encode(self._encoder, source_ids, encoder)
-        self._decoder.decode(target_ids, memory, decoder)
+        _states(self._encoder, self._decoder, source_ids, target_ids, (encoder, decoder))
         return encoder, [pair[0] for pair in decoder], [pair[1] for pair in decoder]
+
+
+def _states(encoder, decoder, source_ids, target_ids, scores=(None, None)):
+    """The decoder's (B, T, D) states in a full pass; `scores` as of `Stack.encode`, `decode`."""
+    if not encoder.config.packed:
+        memory = _encode(encoder, source_ids, scores[0])
+        return decoder.decode(target_ids, memory, scores[1])
+    config = encoder.config
+    sources = packing.segments_ending_with(source_ids, config.eos_id, config.pad_id)
+    targets = packing.segments_starting_with(target_ids, config.bos_id)
+    real_B1S = ops.expand_dims(masks.padding_mask(source_ids, config.pad_id), 1)
+    states = encoder.encode(
+        source_ids,
+        masks.merge(real_B1S, packing.same_segment(sources, sources)),
+        scores=scores[0],
+        positions=packing.positions_within(sources),
+    )
+    return decoder.decode(
+        target_ids,
+        Memory(states, masks.merge(real_B1S, packing.same_segment(targets, sources))),
+        scores[1],
+        mask=packing.same_segment(targets, targets),
+        positions=packing.positions_within(targets),
+    )
 
 
 def _encode(encoder, source_ids, scores=None):

@@ -1,140 +1,37 @@
-"""From sentence pairs to batches: a closed set of shapes, in an order that can be resumed.
+"""From ids to batches: a closed set of shapes, in an order that can be resumed.
 
 Everything about a batch but the token ids is planned in advance from the lengths of the pairs, so
-that the number of batches is exact, skipping is free, and XLA compiles once per bucket.
+that the number of batches is exact, skipping is free, and XLA compiles once per bucket. A corpus
+is a number of shards, one when it is in memory; an epoch goes through them one at a time.
 """
 
 import dataclasses
-import itertools
 
 import numpy as np
 
-_CHUNK = 8192  # pairs tokenized at once
+from keras_transformer.text.buckets import check_buckets, check_integer, choose_buckets
+from keras_transformer.text.tokenized import TokenizedCorpus, tokenize_corpus
+
+__all__ = [
+    "TokenizedCorpus",
+    "batches_per_epoch",
+    "choose_buckets",
+    "evaluation_batches",
+    "tokenize_corpus",
+    "training_batches",
+]
+
 _KEY_BITS = 40  # random bits of a sort key, below the bucket number
+_SHARD_SEED_BITS = 32  # what shards add to the seed lies above these
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TokenizedCorpus:
-    """Sentence pairs as ids without BOS and EOS, each side one flat array.
-
-    Attributes:
-        source_values: int32, the ids of all sources, one after the other.
-        source_lengths: int32 `(pairs,)`, ids per source.
-        target_values: int32, the ids of all targets.
-        target_lengths: int32 `(pairs,)`, ids per target.
-        skipped: How many pairs were left out, by reason: `"empty"`, `"too_long"`.
-    """
-
-    source_values: np.ndarray
-    source_lengths: np.ndarray
-    target_values: np.ndarray
-    target_lengths: np.ndarray
-    skipped: dict
-
-    def __len__(self):
-        return len(self.source_lengths)
-
-    @property
-    def pair_lengths(self):
-        """int32 `(pairs,)`: positions that a pair needs, the longer side and its EOS."""
-        return np.maximum(self.source_lengths, self.target_lengths) + 1
-
-
-def tokenize_corpus(corpus, tokenizer, *, max_length, target_tokenizer=None):
-    """Tokenizes a corpus with TensorFlow Text, chunk by chunk.
-
-    A pair with a side that has no pieces is left out. So is one with a side of more than
-    `max_length` ids, EOS included: cutting it off would teach the model never to stop.
-
-    Args:
-        corpus: An iterable of `(source, target)` strings, such as a `ParallelCorpus`.
-        tokenizer: A tokenizer with `tf_encode`.
-        max_length: The most ids of a side, EOS included.
-        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
-
-    Returns:
-        A `TokenizedCorpus`.
-
-    Raises:
-        ValueError: if `max_length` is not an integer >= 2, or no pair is left.
-    """
-    _check_integer("max_length", max_length, minimum=2)
-    skipped = {"empty": 0, "too_long": 0}
-    tokenizers = tokenizer, target_tokenizer or tokenizer
-    chunks = []
-    pairs = iter(corpus)
-    while chunk := list(itertools.islice(pairs, _CHUNK)):
-        chunks.append(_tokenize_chunk(chunk, tokenizers, max_length, skipped))
-    columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
-    if not columns or not len(columns[1]):
-        raise ValueError(
-            "`corpus` must hold a pair with text on both sides and at most `max_length` ids. "
-            f"Received: max_length={max_length}, skipped pairs: {skipped}"
-        )
-    return TokenizedCorpus(*columns, skipped)
-
-
-def _tokenize_chunk(pairs, tokenizers, max_length, skipped):
-    sides = [
-        tokenizer.tf_encode(list(side))
-        for tokenizer, side in zip(tokenizers, zip(*pairs, strict=True), strict=True)
-    ]
-    values = [side.flat_values.numpy() for side in sides]
-    lengths = [side.row_lengths().numpy().astype(np.int32) for side in sides]
-    empty = np.minimum(*lengths) == 0
-    too_long = ~empty & (np.maximum(*lengths) + 1 > max_length)
-    skipped["empty"] += int(empty.sum())
-    skipped["too_long"] += int(too_long.sum())
-    keep = ~(empty | too_long)
-    columns = []
-    for side_values, side_lengths in zip(values, lengths, strict=True):
-        columns += [side_values[np.repeat(keep, side_lengths)], side_lengths[keep]]
-    return columns
-
-
-def choose_buckets(lengths, count=6):
-    """The lengths to pad to that add the least padding.
-
-    Args:
-        lengths: Integers, what each pair needs (`TokenizedCorpus.pair_lengths`).
-        count: The most buckets, and so the most shapes that XLA compiles.
-
-    Returns:
-        A tuple of at most `count` ascending multiples of 4, the last of which holds the longest.
-
-    Raises:
-        ValueError: if `lengths` is empty or `count` is not an integer >= 1.
-    """
-    _check_integer("count", count, minimum=1)
-    if not len(lengths):
-        raise ValueError("`lengths` must not be empty. Received: no lengths")
-    # Only multiples of 4 that some pair needs can be bounds: pairs[i] of them fit bounds[i] best.
-    bounds, pairs = np.unique(-(-np.asarray(lengths, np.int64) // 4) * 4, return_counts=True)
-    below = np.concatenate([[0], np.cumsum(pairs)])
-    # cost[i, j]: padded size of one bucket of length bounds[j] for groups i..j.
-    cost = np.where(
-        np.tri(len(bounds), dtype=bool).T, (below[None, 1:] - below[:-1, None]) * bounds, np.inf
-    )
-    best = cost[0]  # best[j]: least padded size of groups 0..j
-    starts = []  # per bucket added: where it starts when it ends at j
-    for _ in range(min(count, len(bounds)) - 1):
-        total = np.concatenate([[np.inf], best[:-1]])[:, None] + cost
-        starts.append(total.argmin(axis=0))
-        best = total.min(axis=0)
-    buckets, end = [], len(bounds) - 1
-    for start in reversed(starts):
-        buckets.append(int(bounds[end]))
-        end = start[end] - 1
-    return tuple(reversed([*buckets, int(bounds[end])]))
-
-
-def batches_per_epoch(tokenized, *, batch_tokens, buckets=None):
+def batches_per_epoch(corpus, *, batch_tokens, buckets=None):
     """The exact number of batches that one pass over the corpus takes."""
-    return len(_Plan.make(tokenized, batch_tokens, buckets).batch_bucket)
+    return _Plan.make(corpus, batch_tokens, buckets).count
 
 
 def training_batches(
-    tokenized,
+    corpus,
     ids,
     *,
     batch_tokens,
@@ -149,12 +46,12 @@ def training_batches(
     A pair goes to the first bucket that holds its longer side. All batches of bucket i have the
     same shape `(B_i, L_i)` with `B_i * L_i <= batch_tokens` (but at least one row); rows are
     spread evenly over a bucket's batches, and what is still missing in its last one is rows of
-    pads. Every pair is seen exactly once an epoch. Pairs and batches are in an order that depends
-    on `(seed, epoch)` alone, so a run that stopped continues with the very batches it would have
-    seen.
+    pads. Every pair is seen exactly once an epoch. Shards, their pairs and their batches are in an
+    order that depends on `(seed, epoch)` alone, so a run that stopped continues with the very
+    batches it would have seen, and reads no shard that it is done with.
 
     Args:
-        tokenized: A `TokenizedCorpus`.
+        corpus: A `TokenizedCorpus`, or a `PreparedCorpus`, of which two shards are in memory.
         ids: What knows `pad_id`, `bos_id` and `eos_id`: a tokenizer or a `TransformerConfig`.
         batch_tokens: The most positions of a batch, a side.
         buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
@@ -172,149 +69,201 @@ def training_batches(
     """
     import tensorflow as tf
 
-    plan = _Plan.make(tokenized, batch_tokens, buckets)
-    count = len(plan.batch_bucket)
-    _check_integer("seed", seed, minimum=0)
-    _check_integer("start_epoch", start_epoch, minimum=0)
-    _check_integer("skip_batches", skip_batches, minimum=0)
+    plan = _Plan.make(corpus, batch_tokens, buckets)
+    check_integer("seed", seed, minimum=0)
+    check_integer("start_epoch", start_epoch, minimum=0)
+    check_integer("skip_batches", skip_batches, minimum=0)
     if epochs is not None:
-        _check_integer("epochs", epochs, minimum=1)
-    if skip_batches > count:
+        check_integer("epochs", epochs, minimum=1)
+    if skip_batches > plan.count:
         raise ValueError(
             "`skip_batches` must be at most the batches of an epoch. "
-            f"Received: skip_batches={skip_batches}, batches of an epoch={count}"
+            f"Received: skip_batches={skip_batches}, batches of an epoch={plan.count}"
         )
 
-    def batches_of(epoch):
-        rows, order = plan.shuffled(tf.stack([tf.constant(seed, tf.int64), epoch]))
-        first = tf.where(epoch == start_epoch, tf.constant(skip_batches, tf.int64), 0)
-        positions = tf.data.Dataset.range(first, count)
-        return positions.map(lambda position: plan.batch(rows, order[position]))
+    def shards_of(epoch):
+        skip = tf.where(epoch == start_epoch, tf.constant(skip_batches, tf.int64), 0)
+        shards, first = plan.shard_order(tf.stack([tf.constant(seed, tf.int64), epoch]), skip)
+        epochs_of_shards = tf.fill(tf.shape(shards), epoch)
+        return tf.data.Dataset.from_tensor_slices((epochs_of_shards, shards, first))
+
+    def arrange(epoch, shard, pairs):
+        shard_seed = shard * (1 << _SHARD_SEED_BITS) + seed  # `seed` itself for the only shard
+        return pairs.shuffled(tf.stack([shard_seed, epoch]))
 
     end = np.iinfo(np.int64).max if epochs is None else start_epoch + epochs
-    dataset = tf.data.Dataset.range(start_epoch, end).flat_map(batches_of)
-    size = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * count - skip_batches
-    return _assembled(dataset, tokenized, ids, size)
+    shards = tf.data.Dataset.range(start_epoch, end).flat_map(shards_of)
+    size = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * plan.count - skip_batches
+    return _assembled(_pairs_of_batches(shards, corpus, plan, arrange), ids, size)
 
 
-def evaluation_batches(tokenized, ids, *, batch_tokens, buckets=None):
-    """The batches of `training_batches` once, in the order of the corpus within a bucket."""
+def evaluation_batches(corpus, ids, *, batch_tokens, buckets=None):
+    """The batches of `training_batches` once, in the order of each shard within a bucket."""
     import tensorflow as tf
 
-    plan = _Plan.make(tokenized, batch_tokens, buckets)
-    rows = tf.argsort(plan.bucket, stable=True)
-    count = len(plan.batch_bucket)
-    dataset = tf.data.Dataset.range(count).map(lambda batch: plan.batch(rows, batch))
-    return _assembled(dataset, tokenized, ids, count)
+    plan = _Plan.make(corpus, batch_tokens, buckets)
+    # No shard is skipped, but those without a pair are.
+    shards = tf.where(plan.shard_batches > 0)[:, 0]
+    zeros = tf.zeros_like(shards)
+    shards = tf.data.Dataset.from_tensor_slices((zeros, shards, zeros))
+    batches = _pairs_of_batches(shards, corpus, plan, lambda epoch, shard, pairs: pairs.in_order())
+    return _assembled(batches, ids, plan.count)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Plan:
-    """Which slices of the pairs, sorted by bucket, are the batches of an epoch.
+    """How many batches of which shape each shard gives.
 
     The fields are int64 tensors, so that a `tf.data` graph captures and does not copy them.
     """
 
-    bucket: object  # (pairs,) bucket of each pair
-    bucket_shape: object  # (buckets, 2) rows and length of its batches
-    batch_bucket: object  # (batches,)
-    batch_start: object  # (batches,) first pair
-    batch_end: object  # (batches,) behind the last pair
+    bucket_shape: object  # (buckets, 2) rows and length of its batches, in all shards
+    shard_pairs: object  # (shards, buckets) pairs
+    shard_batches: object  # (shards,) batches
+    count: int  # batches of an epoch
 
     @classmethod
-    def make(cls, tokenized, batch_tokens, buckets):
+    def make(cls, corpus, batch_tokens, buckets):
         import tensorflow as tf
 
-        _check_integer("batch_tokens", batch_tokens, minimum=1)
-        lengths = tokenized.pair_lengths
-        buckets = choose_buckets(lengths) if buckets is None else buckets
-        _check_buckets(buckets, longest=int(lengths.max()))
-        bucket = np.searchsorted(buckets, lengths)
-        pairs = np.bincount(bucket, minlength=len(buckets))
+        check_integer("batch_tokens", batch_tokens, minimum=1)
+        counts = corpus.length_counts
+        buckets = choose_buckets(corpus) if buckets is None else buckets
+        check_buckets(buckets, longest=int(np.flatnonzero(counts.sum(axis=0))[-1]))
+        ends = np.concatenate([[0], np.minimum(np.add(buckets, 1), counts.shape[1])])
+        below = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+        pairs = np.diff(below[:, ends], axis=1)
         most_rows = np.maximum(1, batch_tokens // np.asarray(buckets, np.int64))
         batches = -(-pairs // most_rows)
-        rows = -(-pairs // np.maximum(batches, 1))  # even batches leave the fewest rows of pads
-        batch_bucket = np.repeat(np.arange(len(buckets)), batches)
-        number = np.arange(len(batch_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
-        bucket_end = np.cumsum(pairs)
-        start = (bucket_end - pairs)[batch_bucket] + number * rows[batch_bucket]
-        end = np.minimum(start + rows[batch_bucket], bucket_end[batch_bucket])
-        fields = bucket, np.stack([rows, buckets], axis=1), batch_bucket, start, end
+        # Even batches leave the fewest rows of pads; of several shards, the fullest decides.
+        rows = (-(-pairs // np.maximum(batches, 1))).max(axis=0)
+        fields = np.stack([rows, buckets], axis=1), pairs, batches.sum(axis=1)
         with tf.device("CPU"):
-            return cls(*(tf.constant(field, tf.int64) for field in fields))
+            fields = [tf.constant(field, tf.int64) for field in fields]
+        return cls(*fields, int(batches.sum()))
 
-    def shuffled(self, seed):
-        """Pairs sorted by bucket and shuffled within, and batch numbers shuffled."""
+    def shard_order(self, seed, skip):
+        """Shards shuffled, and the first batch of each when an epoch's first `skip` are left out.
+
+        A shard of which nothing is left is not among them.
+        """
         import tensorflow as tf
 
-        pairs = len(self.bucket)
         keys = tf.random.stateless_uniform(
-            [pairs + len(self.batch_bucket)],
+            [len(self.shard_batches)],
+            seed * [-1, 1] - [1, 0],  # no shard's own
+            minval=0,
+            maxval=1 << _KEY_BITS,
+            dtype=tf.int64,
+            alg="philox",
+        )
+        order = tf.argsort(keys, stable=True)
+        batches = tf.gather(self.shard_batches, order)
+        first = tf.maximum(skip - (tf.cumsum(batches) - batches), 0)
+        left = first < batches
+        return tf.cast(order, tf.int64)[left], first[left]
+
+    def pairs(self, shard, lengths):
+        """The `_ShardPlan` of a shard whose pairs need `lengths` (pairs,)."""
+        import tensorflow as tf
+
+        pairs = tf.gather(self.shard_pairs, shard)
+        rows, length = tf.unstack(self.bucket_shape, axis=1)
+        batches = -(-pairs // tf.maximum(rows, 1))
+        batch_bucket = tf.repeat(tf.range(len(pairs), dtype=tf.int64), batches)
+        number = tf.range(len(batch_bucket), dtype=tf.int64)
+        number -= tf.gather(tf.cumsum(batches) - batches, batch_bucket)
+        bucket_end = tf.cumsum(pairs)
+        start = tf.gather(bucket_end - pairs, batch_bucket)
+        start += number * tf.gather(rows, batch_bucket)
+        end = tf.minimum(start + tf.gather(rows, batch_bucket), tf.gather(bucket_end, batch_bucket))
+        bucket = tf.searchsorted(length, tf.cast(lengths, tf.int64), out_type=tf.int64)
+        slices = tf.stack([start, end], axis=1)
+        return _ShardPlan(bucket, slices, tf.gather(self.bucket_shape, batch_bucket))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _ShardPlan:
+    """Which slices of a shard's pairs, sorted by bucket, are its batches; int64 tensors."""
+
+    bucket: object  # (pairs,) bucket of each pair
+    slices: object  # (batches, 2) first pair and the one behind the last
+    shapes: object  # (batches, 2) rows and length
+
+    def shuffled(self, seed):
+        """Pairs sorted by bucket and shuffled within; slices and shapes of shuffled batches."""
+        import tensorflow as tf
+
+        pairs = tf.shape(self.bucket)[0]
+        keys = tf.random.stateless_uniform(
+            [pairs + tf.shape(self.slices)[0]],
             seed,
             minval=0,
             maxval=1 << _KEY_BITS,
             dtype=tf.int64,
             alg="philox",  # the same on every machine
         )
-        return tf.argsort(keys[:pairs] + self.bucket * (1 << _KEY_BITS)), tf.argsort(keys[pairs:])
+        order = tf.argsort(keys[pairs:])
+        rows = tf.argsort(keys[:pairs] + self.bucket * (1 << _KEY_BITS))
+        return rows, tf.gather(self.slices, order), tf.gather(self.shapes, order)
 
-    def batch(self, rows, number):
-        """The pairs `(rows,)` and the shape `(2,)` of batch `number`."""
+    def in_order(self):
+        """The same, in the order of the shard within a bucket."""
         import tensorflow as tf
 
-        start, end = tf.gather(self.batch_start, number), tf.gather(self.batch_end, number)
-        shape = tf.gather(self.bucket_shape, tf.gather(self.batch_bucket, number))
-        return rows[start:end], shape
+        return tf.argsort(self.bucket, stable=True), self.slices, self.shapes
 
 
-def _assembled(dataset, tokenized, ids, size):
+def _pairs_of_batches(shards, corpus, plan, arrange):
+    """From a dataset of `(epoch, shard, first batch)` to one of sources, targets and shapes.
+
+    `arrange(epoch, shard, plan of the shard)` decides the order.
+    """
+    import tensorflow as tf
+
+    read = corpus.shard_reader()
+
+    def load(epoch, shard, first):
+        source, target = read(shard)
+        lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
+        return (source, target, first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
+
+    def batches_of(source, target, first, rows, slices, shapes):
+        def batch(number):
+            pairs = rows[slices[number, 0] : slices[number, 1]]
+            return tf.gather(source, pairs), tf.gather(target, pairs), shapes[number]
+
+        return tf.data.Dataset.range(first, tf.shape(slices, tf.int64)[0]).map(batch)
+
+    loaded = shards.map(load)
+    if len(plan.shard_batches) > 1:
+        loaded = loaded.prefetch(1)  # the next shard is read while this one trains
+    return loaded.flat_map(batches_of)
+
+
+def _assembled(dataset, ids, size):
     """Turns pairs and shapes into padded ids; `size` is the number of batches."""
     import tensorflow as tf
 
-    sources = _with_eos(tokenized.source_values, tokenized.source_lengths, ids.eos_id)
-    targets = _with_eos(tokenized.target_values, tokenized.target_lengths, ids.eos_id)
+    def padded(ragged, shape):
+        """Pieces, and pieces with EOS, as `shape`; and whether a row holds a pair."""
+        pieces = tf.ensure_shape(ragged.to_tensor(ids.pad_id, shape=shape), (None, None))
+        lengths = ragged.row_lengths()
+        missing = shape[0] - tf.shape(lengths, tf.int64)[0]
+        lengths = tf.pad(lengths, [[0, missing]], constant_values=-1)[:, None]
+        ends = tf.range(shape[1]) == lengths
+        return pieces, tf.where(ends, tf.constant(ids.eos_id, tf.int32), pieces), lengths >= 0
 
-    def padded(ragged, pairs, shape):
-        dense = tf.gather(ragged, pairs).to_tensor(ids.pad_id, shape=shape)
-        return tf.ensure_shape(dense, (None, None))
-
-    def assemble(pairs, shape):
-        labels = padded(targets, pairs, shape)
-        # Shift right: the pieces follow BOS, and EOS is no input. Rows of pads stay so.
-        first = tf.where(labels[:, :1] == ids.pad_id, ids.pad_id, ids.bos_id)
-        rest = tf.where(labels == ids.eos_id, ids.pad_id, labels)[:, :-1]
-        inputs = {
-            "source_ids": padded(sources, pairs, shape),
-            "target_ids": tf.concat([first, rest], axis=1),
-        }
-        return inputs, labels
+    def assemble(source, target, shape):
+        _, source_ids, _ = padded(source, shape)
+        pieces, labels, is_pair = padded(target, shape)
+        # Shift right: the pieces follow BOS, and EOS is no input. Rows of pads stay so. Where
+        # pairs are packed, the next one's BOS stands in the place of an EOS.
+        first = tf.where(is_pair, tf.constant(ids.bos_id, tf.int32), ids.pad_id)
+        rest = tf.where(pieces == ids.eos_id, tf.constant(ids.bos_id, tf.int32), pieces)[:, :-1]
+        target_ids = tf.concat([first, rest], axis=1)
+        return {"source_ids": source_ids, "target_ids": target_ids}, labels
 
     dataset = dataset.map(assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
     return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-def _with_eos(values, lengths, eos_id):
-    """The rows of a flat array, each with EOS behind it, as a `RaggedTensor`."""
-    import tensorflow as tf
-
-    splits = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    values = np.insert(values, splits[1:], np.int32(eos_id))
-    with tf.device("CPU"):
-        return tf.RaggedTensor.from_row_splits(values, splits + np.arange(len(splits)))
-
-
-def _check_buckets(buckets, longest):
-    array = np.asarray(buckets)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or any(np.diff(array, prepend=0) <= 0):
-        raise ValueError(f"`buckets` must be ascending integers >= 1. Received: {buckets!r}")
-    if buckets[-1] < longest:
-        raise ValueError(
-            "the last of `buckets` must hold the longest pair, EOS included. "
-            f"Received: buckets={buckets!r}, longest={longest}"
-        )
-
-
-def _check_integer(name, value, minimum):
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer >= {minimum}. Received: {value!r}")

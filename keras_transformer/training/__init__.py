@@ -14,6 +14,7 @@ _EXPORTS = {
     "Run": "run_folder",
     "load_run": "run_folder",
     "train": "run",
+    "learn_tokenizer": "tokenizers",
 }
 
 __all__ = [

@@ -1,14 +1,15 @@
 """The corpora of an experiment: checked, tokenized, and as the batches of `fit`."""
 
 import dataclasses
-import hashlib
 import itertools
 
 from keras_transformer.text import (
-    ParallelCorpus,
+    PreparedCorpus,
     batches_per_epoch,
     choose_buckets,
     evaluation_batches,
+    open_corpus,
+    pack_corpus,
     tokenize_corpus,
     training_batches,
 )
@@ -32,25 +33,65 @@ def open_corpora(section):
         ValueError: if a corpus is not usable.
     """
     corpora = []
-    for name, source, target in (
-        ("training", section.tsv or section.source, section.target),
-        ("validation", section.valid_tsv or section.valid_source, section.valid_target),
+    for name, prefix, split in (
+        ("training", "", section.split),
+        ("validation", "valid_", section.valid_split),
     ):
-        if source is None:
+        tsv, source, target = (
+            getattr(section, f"{prefix}{key}") for key in ("tsv", "source", "target")
+        )
+        if not (tsv or source):
             corpora.append(None)
             continue
-        corpus = ParallelCorpus(source, target)
-        report = corpus.check()
-        say(f"{name}: {report.pairs:,} pairs, {report.skipped:,} of them with an empty side")
+        corpus = open_corpus(
+            tsv or source,
+            target,
+            format="tsv" if tsv else section.format,
+            source_key=section.source_key,
+            target_key=section.target_key,
+            split=split,
+            invalid=section.invalid,
+        )
+        say(f"{name}: {corpus.check()}")
         corpora.append(corpus)
     return corpora
 
 
 def choose_samples(corpora, tokenizer, max_length):
     """Source sentences of the validation corpus, or else of the training corpus."""
-    sources = (source for source, _ in corpora[1] or corpora[0] if source.strip())
+    corpus = corpora[1] or corpora[0]
+    pairs = corpus.decoded() if isinstance(corpus, PreparedCorpus) else corpus
+    sources = (source for source, _ in pairs if source.strip())
     fitting = (text for text in sources if len(tokenizer.encode(text)) < max_length)
     return list(itertools.islice(fitting, _SAMPLES))
+
+
+def make_tokenizers(section, corpus):
+    """The tokenizers of a run: those of a prepared corpus, or what a `TokenizerSection` asks for.
+
+    Raises:
+        ValueError: if both say which.
+    """
+    if not isinstance(corpus, PreparedCorpus):
+        return Tokenizers.make(section, corpus)
+    if section != type(section)():
+        raise ValueError(
+            "a prepared corpus has its tokenizers, so [tokenizer] must be left out. "
+            f"Received: {section}"
+        )
+    source, target = corpus.source_tokenizer, corpus.target_tokenizer
+    return Tokenizers(source, source if source.fingerprint == target.fingerprint else target)
+
+
+def _tokenized(corpus, tokenizers, max_length):
+    if corpus is None:
+        return None
+    if isinstance(corpus, PreparedCorpus):
+        corpus.check_tokenizers(*tokenizers)
+        return corpus
+    return tokenize_corpus(
+        corpus, tokenizers.source, target_tokenizer=tokenizers.target, max_length=max_length
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +99,7 @@ class TrainingData:
     """The tokenized corpora as batches.
 
     Attributes:
-        training: `TokenizedCorpus`.
+        training: `TokenizedCorpus` or `PreparedCorpus`.
         valid: The same of the validation corpus, or `None`.
         options: The `TrainingSection`.
         buckets: Lengths that batches are padded to.
@@ -78,19 +119,23 @@ class TrainingData:
     @classmethod
     def make(cls, experiment, corpora, tokenizers, strategy=None):
         options, length = experiment.training, experiment.data.max_length
-        training, valid = (
-            corpus
-            and tokenize_corpus(
-                corpus, tokenizers.source, target_tokenizer=tokenizers.target, max_length=length
-            )
-            for corpus in corpora
-        )
-        buckets = options.buckets or choose_buckets(training.pair_lengths)
+        training, valid = (_tokenized(corpus, tokenizers, length) for corpus in corpora)
+        buckets = options.buckets or choose_buckets(training)
+        if options.pack:
+            if isinstance(training, PreparedCorpus):
+                raise ValueError(
+                    "`training.pack` is for a corpus in memory. "
+                    f"Received: the prepared corpus {training.name}"
+                )
+            buckets = buckets[-1:]
+            pairs = len(training)
+            training = pack_corpus(training, tokenizers.source, length=buckets[0])
+            say(f"packed {pairs:,} pairs into {len(training):,} rows")
         steps = batches_per_epoch(training, batch_tokens=options.batch_tokens, buckets=buckets)
         say(
-            f"training on {len(training.source_lengths):,} pairs, {steps:,} batches an epoch in "
-            f"lengths {list(buckets)}, so at most {len(buckets)} XLA programs of the training "
-            f"step; left out: {training.skipped}"
+            f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
+            f"batches an epoch in lengths {list(buckets)}, so at most {len(buckets)} XLA programs "
+            f"of the training step; left out: {training.skipped}"
         )
         return cls(training, valid, options, buckets, steps, tokenizers, strategy)
 
@@ -144,13 +189,6 @@ class TrainingData:
         if not is_shared(self.strategy):
             return make()
         return distributed(self.strategy, make, self.tokenizers.source.pad_id)
-
-    def fingerprint(self):
-        """Identifies the training data."""
-        digest = hashlib.sha256()
-        for name in ("source_values", "source_lengths", "target_values", "target_lengths"):
-            digest.update(getattr(self.training, name).tobytes())
-        return digest.hexdigest()
 
 
 def _given_twice(inputs, labels):

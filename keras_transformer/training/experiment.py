@@ -60,6 +60,8 @@ class Experiment:
         fields = dict(self.model)
         if not self.tokenizer.is_joint:  # two vocabularies cannot share a matrix
             fields.setdefault("embedding_sharing", "target_output")
+        if self.training.pack:
+            fields["packed"] = True
         return TransformerConfig.preset(fields.pop("preset", "tiny"), **from_tokenizer, **fields)
 
     @classmethod
@@ -130,6 +132,12 @@ class Experiment:
         return "\n".join(blocks)
 
 
+def section_from_text(name, options):
+    """A section made of `{key: text}`, each value as TOML or as bare text."""
+    values = {key: _toml_value(text) for key, text in options.items()}
+    return _section(_section_types(), name, values)
+
+
 def _section_types():
     return {field.name: field.type for field in dataclasses.fields(Experiment)}
 
@@ -167,8 +175,9 @@ def _resolve_paths(name, section, folder):
     """Makes the paths of a section absolute."""
     if isinstance(section, dict):
         for key in getattr(_section_types()[name], "PATHS", ()):
-            if section.get(key) and isinstance(section[key], str):
-                section[key] = os.path.abspath(folder / section[key])
+            value = section.get(key)
+            if value and isinstance(value, str) and value != "-" and not value.startswith("tfds:"):
+                section[key] = os.path.abspath(folder / value)
 
 
 def _toml_value(text):

@@ -9,10 +9,30 @@ from keras_transformer.training.replicas import sum_over_replicas
 REDUCTIONS = ("mean", "sum")
 
 
-def token_log_likelihood(labels, logits, real=None):
-    """Log-probability of each label, and the mean log-probability of the whole vocabulary.
+def label_logits(labels, logits, real=None):
+    """The logit of each label, and all logits.
 
     The loss and every metric call this one function, so that XLA computes it once per step.
+
+    Args:
+        labels: `(B, T)` integer ids; one outside `[0, V)` has the logit 0.
+        logits: `(B, T, V)`, any float dtype.
+        real: `(B, T)` boolean; the logits of slots that are `False` become 0.
+
+    Returns:
+        Float32 tensors `(B, T)` and `(B, T, V)`.
+    """
+    logits = ops.cast(logits, "float32")
+    if real is not None:
+        logits = ops.where(ops.expand_dims(real, -1), logits, ops.zeros_like(logits))
+    # A comparison that XLA fuses into the sum: no one-hot array, and faster than a gather, whose
+    # gradient is a scatter.
+    is_label = ops.expand_dims(labels, -1) == ops.arange(ops.shape(logits)[-1], dtype="int32")
+    return ops.sum(ops.where(is_label, logits, ops.zeros_like(logits)), axis=-1), logits
+
+
+def token_log_likelihood(labels, logits, real=None):
+    """Log-probability of each label, and the mean log-probability of the whole vocabulary.
 
     Args:
         labels: `(B, T)` integer ids. A label outside `[0, V)` gives NaN, so that it cannot train
@@ -23,19 +43,11 @@ def token_log_likelihood(labels, logits, real=None):
     Returns:
         Two float32 tensors `(B, T)`: `log p(label)` and `mean_v log p(v)`.
     """
-    logits = ops.cast(logits, "float32")
-    if real is not None:
-        logits = ops.where(ops.expand_dims(real, -1), logits, ops.zeros_like(logits))
     labels = ops.cast(labels, "int32")
-    vocab_size = ops.shape(logits)[-1]
-    # A comparison that XLA fuses into the sum: no one-hot array, and faster than a gather, whose
-    # gradient is a scatter.
-    is_label = ops.expand_dims(labels, -1) == ops.arange(vocab_size, dtype="int32")
-    chosen = ops.sum(ops.where(is_label, logits, ops.zeros_like(logits)), axis=-1)
+    chosen, logits = label_logits(labels, logits, real)
     normalizer = ops.logsumexp(logits, axis=-1)
-    log_likelihood = chosen - normalizer
-    valid = ops.logical_and(labels >= 0, labels < vocab_size)
-    log_likelihood = ops.where(valid, log_likelihood, float("nan"))
+    valid = ops.logical_and(labels >= 0, labels < ops.shape(logits)[-1])
+    log_likelihood = ops.where(valid, chosen - normalizer, float("nan"))
     return log_likelihood, ops.mean(logits, axis=-1) - normalizer
 
 

@@ -10,7 +10,12 @@ from keras_transformer.models import Transformer
 from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.callbacks import Clock, MetricsFile, TimeBudget
 from keras_transformer.training.checkpoint import BEST_FILE, TrainingCheckpoint
-from keras_transformer.training.data import TrainingData, choose_samples, open_corpora
+from keras_transformer.training.data import (
+    TrainingData,
+    choose_samples,
+    make_tokenizers,
+    open_corpora,
+)
 from keras_transformer.training.figures import draw_run
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.progress import say
@@ -68,7 +73,7 @@ def train(experiment, run_dir, *, resume=True):
     resuming = check_folder(run_dir, experiment, resume)
     corpora = open_corpora(experiment.data)
     tokenizers = (
-        Tokenizers.load(run_dir) if resuming else Tokenizers.make(experiment.tokenizer, corpora[0])
+        Tokenizers.load(run_dir) if resuming else make_tokenizers(experiment.tokenizer, corpora[0])
     )
     config = experiment.config(**tokenizers.config_fields())
     data = TrainingData.make(experiment, corpora, tokenizers, strategy)
@@ -119,7 +124,7 @@ class _Fitting:
             data.steps,
             save_every_steps=options.save_every_steps,
             keep_snapshots=options.average_checkpoints,
-            fingerprint=data.fingerprint(),
+            fingerprint=data.training.fingerprint,
             seconds=self.clock.seconds,
             best_by=options.best_by,
             patience=options.patience,
@@ -127,10 +132,11 @@ class _Fitting:
         )
         self.scores = None
         if options.score_every_epochs and valid_pairs is not None:
+            decoded = getattr(valid_pairs, "decoded", None)
             self.scores = TranslationScores(
                 self.checkpoint.snapshot_model,
                 data.tokenizers,
-                valid_pairs,
+                decoded() if decoded else valid_pairs,
                 every=options.score_every_epochs,
                 max_source_length=experiment.data.max_length,
             )

@@ -25,13 +25,20 @@ STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSection:
-    """`[data]`: files of sentence pairs; each may be gzip.
+    """`[data]`: the sentence pairs to train on, and those to validate on.
 
     Attributes:
-        source: One sentence a line, in the source language.
-        target: Its translations, line for line.
-        tsv: Instead of both: source, tab, target.
+        source: Sentences of the source language, one a line; or, without `target`, a file with
+            both sides (tab-separated, or JSON lines by its name), a dataset `"tfds:NAME/CONFIG"`,
+            or a folder that `prepare` wrote, tokenizers included. Files may be gzip.
+        target: The translations, line for line.
+        tsv: The same as `source` for a tab-separated file.
         valid_source, valid_target, valid_tsv: The same for validation; may be left out.
+        format: What `source` and `valid_source` are, where the name does not tell: see
+            `text.open_corpus`.
+        source_key, target_key: Keys of JSON lines, or features of a dataset.
+        split, valid_split: Of a dataset.
+        invalid: What becomes of a faulty line: `"error"` or `"skip"`.
         max_length: Pairs with a side of more ids than this, EOS included, are left out.
     """
 
@@ -41,6 +48,12 @@ class DataSection:
     valid_source: str | None = None
     valid_target: str | None = None
     valid_tsv: str | None = None
+    format: str | None = None
+    source_key: str | None = None
+    target_key: str | None = None
+    split: str = "train"
+    valid_split: str = "validation"
+    invalid: str = "error"
     max_length: int = 128
 
     PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
@@ -49,6 +62,7 @@ class DataSection:
         _check_files(self, "")
         if any((self.valid_source, self.valid_target, self.valid_tsv)):
             _check_files(self, "valid_")
+        _check_choice("data.invalid", self.invalid, ("error", "skip"))
         _check_least(self, max_length=2)
 
 
@@ -129,6 +143,8 @@ class TrainingSection:
         max_epochs: Stop after this many passes over the data.
         batch_tokens: Positions in a batch, a side.
         buckets: Lengths to pad to; chosen from the data when left out.
+        pack: Whether several pairs share a row, of the length of the last bucket, so that hardly
+            anything is padded. There is one shape then, and the pairs of a row stay together.
         accumulate_batches: Batches whose gradients make one update, each weighted by its tokens.
         schedule: `"paper"` (equation 3, times `learning_rate_scale`) or `"inverse_sqrt"` (linear
             warm-up to `learning_rate`, then decay with the root of the step).
@@ -158,6 +174,7 @@ class TrainingSection:
     max_epochs: int | None = None
     batch_tokens: int = 4096
     buckets: tuple[int, ...] | None = None
+    pack: bool = False
     accumulate_batches: int = 1
     schedule: str = "paper"
     warmup_steps: int = 4000
@@ -273,10 +290,10 @@ class DecodingSection:
 
 def _check_files(data, prefix):
     tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
-    if (bool(tsv), bool(source), bool(target)) not in ((True, False, False), (False, True, True)):
+    if bool(tsv) == bool(source) or (target is not None and not (source and target)):
         raise ValueError(
-            f"`[data]` must have either `{prefix}tsv` or both `{prefix}source` and "
-            f"`{prefix}target`. Received: {prefix}source={source}, {prefix}target={target}, "
+            f"`[data]` must have either `{prefix}tsv` or `{prefix}source`, which `{prefix}target` "
+            f"may go with. Received: {prefix}source={source}, {prefix}target={target}, "
             f"{prefix}tsv={tsv}"
         )
 

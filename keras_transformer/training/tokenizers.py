@@ -1,5 +1,7 @@
 """The tokenizers of a run: learnt from its corpus or read from files, kept in its folder."""
 
+import itertools
+from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.text import (
@@ -10,10 +12,14 @@ from keras_transformer.text import (
     VocabularyTokenizer,
     find_tokenizer,
     load_tokenizer,
+    read_lines,
 )
+from keras_transformer.training.experiment import section_from_text
+from keras_transformer.training.progress import say
 
 SOURCE_NAME = "tokenizer"
 TARGET_NAME = "target_tokenizer"
+_SAY_EVERY = 1_000_000
 
 
 class Tokenizers(NamedTuple):
@@ -85,6 +91,45 @@ class Tokenizers(NamedTuple):
         return cls(*(_learn(section, (pair[side] for pair in corpus)) for side in (0, 1)))
 
 
+def learn_tokenizer(files, output, options=None):
+    """Learns one tokenizer from text files and writes it.
+
+    Args:
+        files: Text files, a sentence a line; may be gzip.
+        output: The file to write: `.model` for SentencePiece, `.json` for the others.
+        options: Keys of the section `[tokenizer]` of an experiment, with values as TOML or text.
+
+    Returns:
+        The `Tokenizer`.
+
+    Raises:
+        FileExistsError: if `output` exists.
+        FileNotFoundError: if a file does not.
+        ValueError: if an option or a file is wrong, or `output` has another suffix.
+    """
+    section = section_from_text("tokenizer", options or {})
+    output = Path(output)
+    suffix = ".model" if section.type == "sentencepiece" else ".json"
+    if output.suffix != suffix:
+        raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
+    if output.exists():
+        raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
+    made = _learn(section, itertools.chain.from_iterable(map(read_lines, files)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    made.save(output)
+    return made
+
+
+def _counted(sentences):
+    """The sentences, saying now and then how many have been read."""
+    number = 0
+    for number, sentence in enumerate(sentences, start=1):
+        if number % _SAY_EVERY == 0:
+            say(f"vocabulary: {number:,} sentences read")
+        yield sentence
+    say(f"vocabulary: {number:,} sentences read; learning from them")
+
+
 def _learn(section, sentences):
     kinds = {
         "sentencepiece": SentencePieceTokenizer,
@@ -93,4 +138,4 @@ def _learn(section, sentences):
     }
     if section.type == "bytes":
         return BytesTokenizer()
-    return kinds[section.type].train(sentences, **section.options())
+    return kinds[section.type].train(_counted(sentences), **section.options())

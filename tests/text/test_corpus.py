@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from keras_transformer.text import CorpusReport, ParallelCorpus, read_lines
+from keras_transformer.text.lines import Faults
 
 
 @pytest.fixture
@@ -89,8 +90,13 @@ def test_two_files(write):
         skipped=3,
         longest_source=5,
         longest_target=4,
+        faults=Faults({"empty": 3}, {"empty": [2, 3, 4]}),
     )
     assert report.usable == 1
+    assert str(report) == (
+        "4 pairs, 1 usable, longest source 5 and target 4 characters; "
+        "left out: empty: 3 (lines 2, 3, 4)"
+    )
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
@@ -124,3 +130,57 @@ def test_a_corpus_without_text_is_an_error(write, content):
         corpus.check()
     with pytest.raises(ValueError, match="text on both sides. Received: .*empty.tsv with 0 pairs"):
         ParallelCorpus(write("empty.tsv", "")).check()
+
+
+def test_faulty_lines_are_skipped_and_counted_when_asked(write):
+    left, right = write("left.txt", b"a\n\xff\nc\nd\n"), write("right.txt", b"A\nB\nC\n\xfe\n")
+    with pytest.raises(ValueError, match="must be UTF-8. Received: .*left.txt, line 2: .*0xff"):
+        list(ParallelCorpus(left, right))
+    corpus = ParallelCorpus(left, right, invalid="skip")
+    assert list(corpus) == [("a", "A"), ("c", "C")]  # the sides stay aligned
+    report = corpus.check()
+    assert (report.pairs, report.skipped, report.usable) == (4, 2, 2)
+    assert report.faults == Faults({"invalid_utf8": 2}, {"invalid_utf8": [2, 4]})
+    tsv = ParallelCorpus(write("pairs.tsv", b"a\tb\n\xff\tc\nno tab\n\t\n"), invalid="skip")
+    report = tsv.check()
+    assert (report.pairs, report.usable) == (4, 1)
+    assert report.faults.lines == {"invalid_utf8": [2], "no_tab": [3], "empty": [4]}
+    with pytest.raises(ValueError, match="text on both sides. Received: .*none.tsv with 1 pairs"):
+        ParallelCorpus(write("none.tsv", "no tab"), invalid="skip").check()
+
+
+def test_the_first_ten_lines_of_a_fault_are_kept(write):
+    corpus = ParallelCorpus(write("pairs.tsv", "a\tb\n" + "\t\n" * 1234), invalid="skip")
+    faults = corpus.check().faults
+    assert faults.counts == {"empty": 1234} and faults.lines == {"empty": list(range(2, 12))}
+    assert str(faults) == "empty: 1,234 (lines 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...)"
+    assert str(Faults({"no_tab": 1}, {"no_tab": [7]})) == "no_tab: 1 (line 7)"
+
+
+def test_faults_of_parts_add_up_in_any_order():
+    parts = [Faults(), Faults(), Faults()]
+    for number in range(1, 40):
+        parts[number % 3].add("empty" if number % 2 else "no_tab", [number])
+    merged = [Faults(), Faults()]
+    for total, order in zip(merged, (parts, parts[::-1]), strict=True):
+        for part in order:
+            total.update(part)
+    assert merged[0] == merged[1]
+    assert merged[0].counts == {"empty": 20, "no_tab": 19}
+    assert merged[0].lines["no_tab"] == list(range(2, 21, 2))
+
+
+def test_the_rule_for_faulty_lines_is_checked():
+    with pytest.raises(ValueError, match="`invalid` must be 'error' or 'skip'. Received: 'drop'"):
+        ParallelCorpus("a", invalid="drop")
+
+
+def test_standard_input_is_read_once(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\n")))
+    corpus = ParallelCorpus("-")
+    assert list(corpus) == [("a", "b")]
+    with pytest.raises(ValueError, match="standard input can be read only once; .*second pass"):
+        corpus.check()
+    packed = io.BufferedReader(io.BytesIO(gzip.compress(b"a\tb\n")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(packed))
+    assert list(corpus) == [("a", "b")]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.text import (
+    ParallelCorpus,
     SentencePieceTokenizer,
     TokenizedCorpus,
     batches_per_epoch,
@@ -284,7 +285,7 @@ def test_no_target_loses_its_eos(tokenizer):
 def test_tokenizing_in_chunks_changes_nothing(tokenizer, monkeypatch):
     pairs = [("abcdefgh"[i % 8 :], "hgfedcba"[: i % 5]) for i in range(50)]
     whole = tokenize_corpus(pairs, tokenizer, max_length=8)
-    monkeypatch.setattr("keras_transformer.text.pipeline._CHUNK", 7)
+    monkeypatch.setattr("keras_transformer.text.tokenized.CHUNK", 7)
     chunked = tokenize_corpus(pairs, tokenizer, max_length=8)
     assert same(dataclasses.astuple(whole), dataclasses.astuple(chunked))
 
@@ -298,3 +299,19 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(tokenizer, pairs):
 def test_max_length_is_checked(tokenizer):
     with pytest.raises(ValueError, match="`max_length` must be an integer >= 2. Received: 1"):
         tokenize_corpus([("a", "b")], tokenizer, max_length=1)
+
+
+@pytest.mark.slow
+def test_few_of_the_target_positions_of_a_real_corpus_are_pads(shared_data):
+    """What padding costs with the default buckets, measured where the paper's users would."""
+    folder = shared_data / "multi30k"
+    pairs = ParallelCorpus(folder / "train.en.gz", folder / "train.de.gz")
+    tokenizer = SentencePieceTokenizer.train(pairs.sentences(), 6000)
+    corpus = tokenize_corpus(pairs, tokenizer, max_length=128)
+    assert len(corpus) > 28_000
+    batches = training_batches(corpus, tokenizer, batch_tokens=4096, epochs=1)
+    labels = [labels for _, labels in batches.as_numpy_iterator()]
+    pads = sum(int((ids == tokenizer.pad_id).sum()) for ids in labels)
+    share = pads / sum(ids.size for ids in labels)
+    assert share < 0.15
+    assert len({ids.shape for ids in labels}) <= 7

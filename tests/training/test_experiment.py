@@ -85,8 +85,8 @@ def test_config_takes_preset_and_fields(path):
         ({"model.preset": "huge"}, "`preset` must be one of .*'huge'"),
         ({"model.num_heads": "3"}, "must be divisible by `num_heads`.*model_dim=10, num_heads=3"),
         ({"model.vocab_size": "9"}, "`model.vocab_size` is given by the tokenizer"),
-        ({"data.tsv": "x"}, r"`\[data\]` must have either `tsv` or both"),
-        ({"data.valid_source": "''"}, "must have either `valid_tsv` or both"),
+        ({"data.tsv": "x"}, r"`\[data\]` must have either `tsv` or `source`"),
+        ({"data.valid_source": "''"}, "must have either `valid_tsv` or `valid_source`"),
         ({"data.max_length": "1"}, "`max_length` must be at least 2"),
     ],
 )

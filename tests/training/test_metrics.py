@@ -122,10 +122,24 @@ def test_no_token_at_all_is_finite(metric, expected):
 def test_sample_weights():
     labels = np.array([[1, 2], [3, 4]])
     logits = np.zeros((2, 2, VOCAB))
-    logits[0, 0, 1] = logits[1, 0, 3] = logits[1, 1, 4] = 5.0
+    logits[0, 0, 1] = logits[0, 1, 5] = logits[1, 0, 3] = logits[1, 1, 4] = 5.0
     metric = TokenAccuracy()
     metric.update_state(labels, logits, sample_weight=np.array([1.0, 3.0]))
     assert float(metric.result()) == pytest.approx(7 / 8)
+
+
+def test_a_label_is_right_when_nothing_is_likelier():
+    labels = np.array([[1, 2, 3, 4, 6]])
+    logits = RNG.normal(size=(1, 5, VOCAB))
+    logits[0, 0, 1] = 9.0
+    logits[0, 1, 2] = -9.0
+    logits[0, 2, 3] = logits[0, 2, 5] = 9.0  # it shares the first place
+    logits[0, 3, 4] = np.nan
+    logits[0, 4, 6] = 9.0
+    logits[0, 4, 0] = np.inf
+    metric = TokenAccuracy()
+    metric.update_state(labels, logits)
+    assert float(metric.result()) == pytest.approx(2 / 5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""What each command of `keras-transformer` does with its arguments."""
+
+import os
+import shlex
+import sys
+
+_CHUNK = 256  # sentences translated before the output is flushed
+
+
+def tokenizer(arguments):
+    from keras_transformer.training import learn_tokenizer
+
+    made = learn_tokenizer(arguments.input, arguments.output, _values(arguments, "KEY=VALUE"))
+    print(f"{arguments.output}: {made.vocab_size} ids")
+
+
+def prepare(arguments):
+    from keras_transformer import text
+
+    corpus = text.open_corpus(
+        arguments.source,
+        arguments.target,
+        format=arguments.format,
+        source_key=arguments.source_key,
+        target_key=arguments.target_key,
+        split=arguments.split,
+        invalid=arguments.invalid,
+    )
+    options = {
+        "max_length": arguments.max_length,
+        "shards": arguments.shards,
+        "seed": arguments.seed,
+        "compression": "GZIP" if arguments.gzip else None,
+    }
+    if arguments.target_tokenizer:
+        options["target_tokenizer"] = text.load_tokenizer(arguments.target_tokenizer)
+    write = text.prepare
+    if arguments.beam is not None:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        write = text.prepare_with_beam
+        options["options"] = PipelineOptions(shlex.split(arguments.beam))
+    tokenizer = text.load_tokenizer(arguments.tokenizer)
+    made = write(corpus, tokenizer, arguments.output, **options)
+    print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")
+
+
+def train(arguments):
+    from keras_transformer.training import Experiment, train
+
+    overrides = _values(arguments, "SECTION.KEY=VALUE")
+    experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
+    print(train(experiment, arguments.run_dir))
+
+
+def _values(arguments, form):
+    """What `--set` gave, as a dictionary of strings."""
+    values = {}
+    for text in arguments.overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be {form}. Received: {text}")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _load_run(arguments):
+    from keras_transformer.training import load_run
+
+    return load_run(arguments.run_dir).with_decoding(
+        beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
+    )
+
+
+def translate(arguments):
+    from keras_transformer.text import read_lines
+
+    lines = iter(arguments.text or read_lines(arguments.input or "-"))
+    translator = _load_run(arguments).translator()
+    interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
+    done = 0
+    for chunk in _chunks(lines, 1 if interactive else _CHUNK):
+        try:
+            translations = translator.translate(chunk)
+        except ValueError as error:
+            raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
+        print(*translations, sep="\n", flush=True)
+        done += len(chunk)
+    if not done:
+        raise ValueError(
+            f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
+            "is empty"
+        )
+
+
+def _chunks(lines, size):
+    chunk = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def evaluate(arguments):
+    from keras_transformer.evaluation import text_scores
+    from keras_transformer.text import ParallelCorpus
+
+    if "-" in (arguments.source, arguments.target):
+        raise ValueError("evaluate reads its files twice, so none can be standard input")
+    corpus = ParallelCorpus(arguments.source, arguments.target)
+    corpus.check()
+    translate = _translate_function(arguments)
+    sources, references = zip(*corpus, strict=True)
+    translations = [text for chunk in _chunks(sources, _CHUNK) for text in translate(chunk)]
+    plain_text = _reference_reader(arguments)
+    scores = text_scores(
+        translations,
+        map(plain_text, references),
+        tokenize=arguments.tokenize,
+        lowercase=arguments.lowercase,
+    )
+    for score in scores.values():
+        print(f"{score.text}\t{score.signature}")
+
+
+def _reference_reader(arguments):
+    """What makes a reference readable text: of a vocabulary of split text, its joining."""
+    from keras_transformer.training.tokenizers import Tokenizers
+
+    return Tokenizers.load(arguments.run_dir).target.plain_text
+
+
+def _translate_function(arguments):
+    """`list[str] -> list[str]` of the run or of the artifact."""
+    if arguments.backend == "litert":
+        from keras_transformer.export.runner import Runner
+
+        return Runner(arguments.artifact).translate
+    if arguments.backend == "savedmodel":
+        from keras_transformer.evaluation import saved_model_translate
+
+        return saved_model_translate(arguments.artifact)
+    return _load_run(arguments).translator().translate
+
+
+def export(arguments):
+    if os.path.exists(arguments.output):
+        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
+    run = _load_run(arguments)
+    options = {
+        "samples": run.samples,
+        "strategy": run.strategy,
+        "max_source_length": run.max_source_length,
+    }
+    if arguments.form == "savedmodel":
+        from keras_transformer.export.saved_model import export_saved_model
+
+        report = export_saved_model(run.model, run.tokenizer, arguments.output, **options)
+    else:
+        from keras_transformer.export.litert import export_litert
+
+        report = export_litert(
+            run.model, run.tokenizer, arguments.output, mode=arguments.mode, **options
+        )
+    print(
+        f"{arguments.output}: {report.identical} of {report.samples} samples as in Python, "
+        f"{report.token_agreement:.2%} of the tokens; {report.size_bytes / 1e6:.1f} MB, "
+        f"{report.seconds_a_sample * 1e3:.1f} ms a sentence"
+    )

@@ -1,0 +1,137 @@
+"""A corpus to shards on disk, in one pass and with memory that does not grow with it."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+
+import numpy as np
+
+from keras_transformer.text.buckets import check_integer
+from keras_transformer.text.lines import Faults
+from keras_transformer.text.shards import (
+    INDEX,
+    PreparedCorpus,
+    ShardWriter,
+    make_index,
+    shard_file,
+    shard_of,
+)
+from keras_transformer.text.tokenized import check_not_empty, tokenized_chunks
+
+_SHARD_TEXT = 64 << 20  # bytes of text, both sides
+_SHARDS = 16  # where nothing is known
+_MOST_SHARDS = 1000  # as many files are open at once
+
+
+def prepare(
+    corpus,
+    tokenizer,
+    folder,
+    *,
+    max_length,
+    target_tokenizer=None,
+    shards=None,
+    seed=0,
+    compression=None,
+):
+    """Tokenizes a corpus into shards, which `training_batches` reads as a `PreparedCorpus`.
+
+    Pairs are spread over the shards by a hash of `(seed, number of the pair)`, so every shard is a
+    random sample of the corpus, and within a shard they keep their order. What `tokenize_corpus`
+    leaves out is left out here. The same input gives the same bytes. The tokenizers are written
+    beside the shards; the folder appears when all is done.
+
+    Args:
+        corpus: A `Corpus` (standard input too: it is read once), or an iterable of pairs.
+        tokenizer: A `Tokenizer`.
+        folder: A folder that does not exist.
+        max_length: The most ids of a side, EOS included.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
+        shards: How many. Training holds two in memory. When `None`: one for every 64 MiB of text
+            where the corpus is files, else 16.
+        seed: An integer >= 0, for the spreading.
+        compression: `"GZIP"` or `None`.
+
+    Returns:
+        A `PreparedCorpus`.
+
+    Raises:
+        FileExistsError: if `folder` exists.
+        ValueError: if an argument is out of range, a line is faulty, or no pair is left.
+    """
+    shards = check_options(corpus, folder, max_length, shards, seed, compression)
+    tokenizers = tokenizer, target_tokenizer or tokenizer
+    faults = Faults()
+    with new_folder(folder) as temporary, contextlib.ExitStack() as open_files:
+        writers = []
+        for shard in range(shards):
+            name = shard_file(shard, shards)
+            writers.append(ShardWriter(temporary / name, name, compression, max_length))
+            open_files.callback(writers[-1].close)
+        for numbers, *columns in tokenized_chunks(corpus, tokenizers, max_length, faults):
+            places = shard_of(numbers, shards, seed).tolist()
+            for place, source, target in zip(places, *rows(columns), strict=True):
+                writers[place].write(source, target)
+        entries = [writer.close() for writer in writers]
+        check_not_empty(sum(entry["pairs"] for entry in entries), max_length, faults)
+        save_tokenizers(temporary, tokenizer, target_tokenizer)
+        index = make_index(
+            corpus_name(corpus),
+            tokenizers,
+            max_length=max_length,
+            seed=seed,
+            compression=compression,
+            faults=faults,
+            shards=entries,
+        )
+        (temporary / INDEX).write_text(index, encoding="utf-8")
+    return PreparedCorpus(folder)
+
+
+def check_options(corpus, folder, max_length, shards, seed, compression):
+    """Returns the number of shards."""
+    check_integer("max_length", max_length, minimum=2)
+    check_integer("seed", seed, minimum=0)
+    if seed >= 1 << 63:
+        raise ValueError(f"`seed` must be below 2^63. Received: {seed}")
+    if shards is None:
+        size = corpus.text_bytes() if hasattr(corpus, "text_bytes") else None
+        shards = _SHARDS if size is None else min(_MOST_SHARDS, max(1, -(-size // _SHARD_TEXT)))
+    check_integer("shards", shards, minimum=1)
+    if shards > _MOST_SHARDS:
+        raise ValueError(f"`shards` must be at most {_MOST_SHARDS}. Received: {shards}")
+    if compression not in (None, "GZIP"):
+        raise ValueError(f"`compression` must be 'GZIP' or None. Received: {compression!r}")
+    if pathlib.Path(folder).exists():
+        raise FileExistsError(f"`folder` must not exist. Received: {folder}")
+    return shards
+
+
+@contextlib.contextmanager
+def new_folder(folder):
+    """A temporary folder that becomes `folder` at the end, or is removed after an error."""
+    folder = pathlib.Path(folder)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def rows(columns):
+    """The rows of sources and of targets, from flat values and lengths of each."""
+    for values, lengths in (columns[:2], columns[2:]):
+        yield np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def save_tokenizers(folder, tokenizer, target_tokenizer):
+    tokenizer.save(folder / f"tokenizer{tokenizer.file_suffix}")
+    if target_tokenizer is not None:
+        target_tokenizer.save(folder / f"target_tokenizer{target_tokenizer.file_suffix}")
+
+
+def corpus_name(corpus):
+    return getattr(corpus, "name", type(corpus).__name__)

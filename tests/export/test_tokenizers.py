@@ -1,0 +1,52 @@
+"""Every kind of tokenizer goes into both artefacts, and gives there what it gives in Python."""
+
+import keras
+import pytest
+from toy_model import randomise
+
+from keras_transformer import (
+    Greedy,
+    Runner,
+    Transformer,
+    TransformerConfig,
+    Translator,
+    export_litert,
+    export_saved_model,
+)
+from keras_transformer.text import BytesTokenizer, CharacterTokenizer, VocabularyTokenizer
+
+TEXTS = ["a", "ab@@ c d", "", "  ", "é d\tc", "</s> a", "x\u3000y", "d d d c@@", "\ufffd a"]
+KINDS = {
+    "bytes": BytesTokenizer,
+    "characters": lambda: CharacterTokenizer("abcdeé @"),
+    "vocabulary": lambda: VocabularyTokenizer(["a", "ab@@", "c", "d", "é", "c@@", "de@@"]),
+}
+
+
+def model_of(tokenizer):
+    keras.utils.set_random_seed(3)
+    return randomise(
+        Transformer(
+            TransformerConfig(
+                **dict(vocab_size=tokenizer.vocab_size, model_dim=14, num_heads=2),
+                **dict(encoder_layers=1, decoder_layers=1, intermediate_dim=17, dropout=0.0),
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_artefacts_answer_as_python_does(kind, tmp_path):
+    tokenizer = KINDS[kind]()
+    model, strategy = model_of(tokenizer), Greedy(extra_length=5)
+    arguments = dict(samples=TEXTS, strategy=strategy)
+    served = export_saved_model(model, tokenizer, tmp_path / "served", **arguments)
+    device = export_litert(model, tokenizer, tmp_path / "device", **arguments)
+    assert served.identical == device.identical == len(TEXTS)
+    assert not [op for op in served.ops if "entencepiece" in op]
+    runner = Runner(tmp_path / "device")
+    answers = Translator(model, tokenizer, strategy).translate(TEXTS)
+    assert len(set(answers)) > 3 and answers[2] == answers[3] == ""
+    assert runner.translate(TEXTS) == answers
+    assert [runner.encode(text)[:-1] for text in TEXTS] == [tokenizer.encode(t) for t in TEXTS]
+    assert (tmp_path / "device" / "tokenizer.json").read_bytes() == tokenizer.to_bytes()

@@ -1,0 +1,71 @@
+"""The pipeline of Apache Beam writes the folder that `prepare` writes, byte for byte."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from keras_transformer.text import BytesTokenizer, ParallelCorpus
+from keras_transformer.text.beam_prepare import prepare_with_beam
+from keras_transformer.text.prepare import prepare
+
+needs_beam = pytest.mark.skipif(
+    not importlib.util.find_spec("apache_beam"),
+    reason="needs apache-beam: pip install apache-beam",
+)
+# What the library itself warns of.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@needs_beam
+@pytest.mark.parametrize("compression", [None, "GZIP"])
+def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
+    monkeypatch.setattr("keras_transformer.text.beam_prepare._CHUNK", 7)
+    lines = [b"abc"[: i % 4] + b"\t" + b"xyzxyzxyz"[: i % 11] for i in range(60)]
+    lines[5:7] = b"\xff\ta", b"no tab"
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(b"\n".join(lines))
+    corpus, tokenizer = ParallelCorpus(path, invalid="skip"), BytesTokenizer()
+    options = {"max_length": 9, "shards": 3, "seed": 2, "compression": compression}
+    prepare(corpus, tokenizer, tmp_path / "a", **options)
+    prepared = prepare_with_beam(corpus, tokenizer, tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert set(prepared.skipped) == {"empty", "too_long", "invalid_utf8", "no_tab"}
+    assert min(prepared.skipped.values()) > 0 and len(prepared) > 20
+
+
+@needs_beam
+def test_two_tokenizers_and_shards_without_a_pair(tmp_path):
+    pairs = [("a", "b"), ("c", "d")]
+    options = {"target_tokenizer": BytesTokenizer(), "max_length": 8, "shards": 5}
+    prepare(pairs, BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam(pairs, BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+@needs_beam
+def test_nothing_is_left_of_a_failure(tmp_path):
+    with pytest.raises(ValueError, match="must hold a pair"):
+        prepare_with_beam([("", "")], BytesTokenizer(), tmp_path / "p", max_length=8, shards=2)
+    with pytest.raises(Exception, match="a text file must exist"):
+        prepare_with_beam(
+            ParallelCorpus(tmp_path / "none"), BytesTokenizer(), tmp_path / "p", max_length=8
+        )
+    assert not list(tmp_path.iterdir())
+
+
+@needs_beam
+@pytest.mark.parametrize("corpus", [ParallelCorpus("-"), iter([("a", "b")])])
+def test_what_workers_cannot_read_is_refused(tmp_path, corpus):
+    with pytest.raises(ValueError, match="`corpus` must be one that every worker can read"):
+        prepare_with_beam(corpus, BytesTokenizer(), tmp_path / "p", max_length=8)
+
+
+def test_a_missing_library_is_told_with_its_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match="pip install apache-beam"):
+        prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "p", max_length=8)

@@ -23,6 +23,9 @@ EXAMPLES = ["babel", "rich", "scikit-learn"]
 # The other backend that layers, models and decoding run on.
 JAX = ["jax[cpu]"]
 PLOTS = ["matplotlib>=3.8"]
+# importlib_resources: what tensorflow-datasets imports without asking for it.
+TFDS = ["tensorflow-datasets", "importlib_resources"]
+BEAM = ["apache-beam"]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -31,14 +34,19 @@ EXTRAS = {
     "examples": EXAMPLES + PLOTS,
     "plots": PLOTS,
     "jax": JAX,
+    "tfds": TFDS,
+    "beam": BEAM,
     "tf-models": TF_MODELS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     # ctranslate2: the other runtime that our weights are written for.
-    "test": ["pytest>=8", "pytest-xdist", "hypothesis", "ruff", "setuptools>=70.1,<81", "ctranslate2"]
+    "test": ["pytest>=8", "pytest-xdist", "hypothesis", "ruff"]
+    + ["setuptools>=70.1,<81", "ctranslate2"]
     + JAX
     + LITERT
     + EXAMPLES
     + PLOTS
+    + TFDS
+    + BEAM
     + TF_MODELS,
 }
 

@@ -55,7 +55,7 @@ def run_prepare(pairs, folder):
     import tensorflow  # noqa: F401 - its own memory is no part of ours
 
     from keras_transformer.text import SentencePieceTokenizer
-    from keras_transformer.text.prepare import prepare
+    from keras_transformer.text.sharding import prepare
 
     sample = [text for pair in sentence_pairs(20_000) for text in pair]
     tokenizer = SentencePieceTokenizer.train(sample, 4000)

@@ -53,17 +53,15 @@ def main(folder, run_dir):
     pairs = run_dir.with_suffix(".tsv")
     train_pairs = read_pairs(folder, "train_simple")
     pairs.write_text("".join(f"{command}\t{actions}\n" for command, actions in train_pairs))
-    run = load_run(
-        train(Experiment.from_dict({**EXPERIMENT, "data": {"tsv": str(pairs)}}), run_dir)
-    )
+    experiment = Experiment.from_dict({**EXPERIMENT, "data": {"tsv": str(pairs)}})
+    run = load_run(train(experiment, run_dir))
     commands, expected = zip(*read_pairs(folder, "test_simple"), strict=True)
     decoded = run.translator().translate(commands)
     right = sum(a == b for a, b in zip(decoded, expected, strict=True))
     minutes = (time.monotonic() - start) / 60
-    print(
-        f"{right} of {len(commands)} exact: {right / len(commands):.2%}, in {minutes:.1f} minutes"
-    )
-    return right / len(commands)
+    share = right / len(commands)
+    print(f"{right} of {len(commands)} exact: {share:.2%}, in {minutes:.1f} minutes")
+    return share
 
 
 if __name__ == "__main__":

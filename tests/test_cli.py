@@ -145,7 +145,10 @@ def test_translate_into_a_closed_pipe_ends_quietly(run_dir, tmp_path, repo_root)
     path = tmp_path / "long.txt"
     path.write_text("ba\n" * 600)
     # `head` closes the pipe after one line; the rest of the output does not fit into a buffer.
-    script = "import sys; from keras_transformer import cli, commands; commands._CHUNK = 5; sys.exit(cli.main())"
+    script = (
+        "import sys; from keras_transformer import cli, commands; commands._CHUNK = 5; "
+        "sys.exit(cli.main())"
+    )
     command = [sys.executable, "-c", script, "translate", str(run_dir), "--input", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(repo_root), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_transformer.text.corpus import numbered_pairs
 from keras_transformer.text.lines import Faults
-from keras_transformer.text.prepare import (
+from keras_transformer.text.sharding import (
     check_options,
     corpus_name,
     new_folder,

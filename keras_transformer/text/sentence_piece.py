@@ -6,6 +6,7 @@ import io
 import itertools
 import pathlib
 import re
+import struct
 
 from keras_transformer.text.tokenizer import Tokenizer, without_surrogates
 
@@ -262,9 +263,55 @@ def _with_exact_scores(model_proto):
     errors would decide, and the two would give different ids. Multiples of 1/256 have no rounding
     errors below 65,536, thousands of pieces.
     """
-    from sentencepiece import sentencepiece_model_pb2
+    return with_scores(model_proto, lambda score: round(score * _SCORE_STEPS) / _SCORE_STEPS)
 
-    model = sentencepiece_model_pb2.ModelProto.FromString(model_proto)
-    for piece in model.pieces:
-        piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
-    return model.SerializeToString()
+
+def with_scores(model_proto, change):
+    """A SentencePiece model whose pieces have other scores.
+
+    Written in place of the old ones: SentencePiece's own Python classes of the model need a newer
+    protobuf than some packages beside us allow.
+
+    Args:
+        model_proto: The model, bytes.
+        change: Function of a score that gives the new one.
+    """
+    content = bytearray(model_proto)
+    for number, start, end in _fields(content, 0, len(content)):
+        if number != 1:  # ModelProto.pieces
+            continue
+        for inner, at, _ in _fields(content, start, end):
+            if inner == 2:  # SentencePiece.score
+                (score,) = struct.unpack_from("<f", content, at)
+                struct.pack_into("<f", content, at, change(score))
+    return bytes(content)
+
+
+def _fields(content, start, end):
+    """Yields `(number, start, end)` of the value of each field of a protobuf message."""
+    while start < end:
+        tag, start = _varint(content, start)
+        kind = tag & 7
+        if kind == 0:
+            _, stop = _varint(content, start)
+        elif kind == 2:
+            size, start = _varint(content, start)
+            stop = start + size
+        elif kind in (1, 5):
+            stop = start + (8 if kind == 1 else 4)
+        else:
+            raise ValueError(f"a protobuf message must have known fields. Received: type {kind}")
+        yield tag >> 3, start, stop
+        start = stop
+
+
+def _varint(content, start):
+    """A number of seven bits a byte, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = content[start]
+        start += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, start
+        shift += 7

@@ -256,8 +256,9 @@ class TrainingSection:
             )
         if self.strategy == "multi_worker" and self.max_minutes is not None:
             raise ValueError(
-                "`training.max_minutes` does not go with the strategy 'multi_worker', whose workers "
-                f"must stop at the same step: use `max_epochs`. Received: {self.max_minutes}"
+                "`training.max_minutes` does not go with the strategy 'multi_worker', whose "
+                "workers must stop at the same step: use `max_epochs`. "
+                f"Received: {self.max_minutes}"
             )
         if self.best_by != "loss" and not self.score_every_epochs:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Packed rows: no pair is lost or cut, each keeps its BOS and EOS, and hardly anything is padded."""
+"""Packed rows: no pair is lost or cut, each keeps its BOS and EOS, and little is padded."""
 
 import types
 
@@ -81,5 +81,5 @@ def test_rows_hold_both_sides():
 
 
 def test_the_longest_pair_must_fit():
-    with pytest.raises(ValueError, match="`length` must hold the longest pair.*length=8, longest=9"):
+    with pytest.raises(ValueError, match="must hold the longest pair.*length=8, longest=9"):
         pack_corpus(corpus([(1, 8)]), IDS, length=8)

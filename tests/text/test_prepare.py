@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.text import ParallelCorpus, SentencePieceTokenizer, tokenize_corpus
-from keras_transformer.text.prepare import prepare
+from keras_transformer.text.sharding import prepare
 from keras_transformer.text.shards import PreparedCorpus, shard_file
 
 PAIRS = [("abcdefgh"[i % 8 :], "hgfedcba"[: i % 5]) for i in range(97)]
@@ -129,7 +129,7 @@ def test_the_default_number_of_shards(tokenizer, tmp_path, monkeypatch):
     assert prepare(PAIRS, tokenizer, tmp_path / "a", max_length=8).shards == 16
     for name in ("left", "right"):
         (tmp_path / name).write_text("abc\n" * 50)
-    monkeypatch.setattr("keras_transformer.text.prepare._SHARD_TEXT", 150)
+    monkeypatch.setattr("keras_transformer.text.sharding._SHARD_TEXT", 150)
     files = ParallelCorpus(tmp_path / "left", tmp_path / "right")
     assert prepare(files, tokenizer, tmp_path / "b", max_length=8).shards == 3
     packed = tmp_path / "pairs.tsv.gz"

@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer.text import BytesTokenizer, ParallelCorpus
 from keras_transformer.text.beam_prepare import prepare_with_beam
-from keras_transformer.text.prepare import prepare
+from keras_transformer.text.sharding import prepare
 
 needs_beam = pytest.mark.skipif(
     not importlib.util.find_spec("apache_beam"),

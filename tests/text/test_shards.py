@@ -17,7 +17,7 @@ from keras_transformer.text import (
     evaluation_batches,
     training_batches,
 )
-from keras_transformer.text.prepare import prepare
+from keras_transformer.text.sharding import prepare
 from keras_transformer.text.shards import PreparedCorpus, shard_file, shard_of
 
 LETTERS = "abcdefgh"

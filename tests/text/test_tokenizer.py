@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from toy_sentences import SENTENCES
 
 from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.sentence_piece import with_scores
 
 AWKWARD = [
     "",
@@ -103,17 +104,28 @@ def test_bytes_that_are_not_utf8_are_replaced_as_python_does(tokenizer, raw):
     assert tokenizer.tf_encode(tf.constant([raw])).to_list() == [expected]
 
 
+def scores_of(model_proto):
+    processor = SentencePieceProcessor(model_proto=model_proto)
+    return [processor.get_score(token) for token in range(processor.get_piece_size())]
+
+
 def test_equally_good_splits_are_the_same_in_the_graph():
     # "0" + "00" and "00" + "0" have equal scores; only rounding errors could tell them apart.
     tokenizer = SentencePieceTokenizer.train(SENTENCES, 90)
-    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model_proto)
-    assert all((piece.score * 256).is_integer() for piece in model.pieces)
-    for piece in model.pieces[4:]:
-        piece.score = -8.0
-    tied = SentencePieceTokenizer(model.SerializeToString())
+    scores = scores_of(tokenizer.model_proto)
+    assert all((score * 256).is_integer() for score in scores)
+    assert len(set(scores)) > 20
+    tied = SentencePieceTokenizer(with_scores(tokenizer.model_proto, lambda score: -8.0))
+    assert set(scores_of(tied.model_proto)) == {-8.0}
+    assert tied.pieces == tokenizer.pieces
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("0ahn "), 60)) for _ in range(200)]
     assert tied.tf_encode(texts).to_list() == [tied.encode(text) for text in texts]
+
+
+def test_a_damaged_message_is_an_error():
+    with pytest.raises(ValueError, match="must have known fields. Received: type 7"):
+        with_scores(b"\x0f\x00", abs)
 
 
 def test_user_text_never_becomes_a_control_id(any_tokenizer):

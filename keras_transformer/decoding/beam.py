@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.arguments import check_choice, check_count, check_finite, check_size
-from keras_transformer.decoding.greedy import forced_tokens
+from keras_transformer.arguments import check_choice, check_finite, check_size
+from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints
 from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.options import SearchOptions
 
 STOPPING = ("exact", "first_finished")
-IMPOSSIBLE = -1e30  # a log-probability; finite, so that sums and products of it are no NaN
 
 
 class BeamState(NamedTuple):
@@ -33,14 +33,15 @@ class Beams(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamSearch:
+class BeamSearch(SearchOptions):
     """Keeps the `beam_size` likeliest hypotheses at every step.
 
     A hypothesis' score is its own summed log-probability, EOS included, over
     ((5 + length) / 6)^length_penalty, where length counts EOS (Wu et al. 2016, arXiv 1609.08144,
     eq. 14). Each step looks at the 2 * `beam_size` likeliest continuations of all alive
     hypotheses; those that end are finished and never change, the best of the others stay alive.
-    Pad and BOS are never chosen. A row's result depends on its own source alone.
+    A row's result depends on its own source alone. Under a `repetition_penalty` the score is the
+    penalised distribution's.
 
     Attributes:
         beam_size: Hypotheses K that stay alive.
@@ -48,23 +49,16 @@ class BeamSearch:
         n_best: Hypotheses that are returned, at most `beam_size`.
         stopping: `"exact"`: a row ends when no alive hypothesis can still beat its `beam_size`
             finished ones; `"first_finished"`: when it has `beam_size` finished ones.
-        extra_length: A row may be this many tokens longer than its source, EOS included.
-        max_length: Most tokens of any row, EOS included; `None` for no further limit.
-        min_length: Fewest tokens of a hypothesis, EOS included.
     """
 
     beam_size: int = 4
     length_penalty: float = 0.6
     n_best: int = 1
     stopping: str = "exact"
-    extra_length: int = 50
-    max_length: int | None = None
-    min_length: int = 0
 
     def __post_init__(self):
+        super().__post_init__()
         check_size(beam_size=self.beam_size, n_best=self.n_best)
-        check_count(extra_length=self.extra_length, min_length=self.min_length)
-        check_size(optional=True, max_length=self.max_length)
         check_choice(STOPPING, stopping=self.stopping)
         check_finite(length_penalty=self.length_penalty)
         if self.n_best > self.beam_size:
@@ -78,7 +72,23 @@ class BeamSearch:
         """Rows of the step function for each row of the source."""
         return self.beam_size
 
-    def search(self, step, cache, limits, slots, special_ids, *, reorder, prefix_ids=None):
+    def score_of(self, log_prob, length):
+        """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""
+        return log_prob / ((5 + length) / 6) ** self.length_penalty
+
+    def search(
+        self,
+        step,
+        cache,
+        limits,
+        slots,
+        special_ids,
+        *,
+        reorder,
+        prefix_ids=None,
+        allowed_ids=None,
+        source_ids=None,
+    ):
         """Decodes until every row has ended.
 
         Args:
@@ -90,19 +100,23 @@ class BeamSearch:
             special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
             reorder: `reorder(cache, rows (R,)) -> cache` whose row r is row `rows[r]` of before.
             prefix_ids: (B, P) int32, tokens that each row must begin with, then pads.
+            allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
+            source_ids: Not needed.
 
         Returns:
             `Hypotheses`, N = `n_best`. Where fewer are finished, those follow that have reached
             the limit, without EOS.
         """
 
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
+
         def unfinished(position, token_ids, alive, finished, done, cache):
             return ops.logical_not(ops.all(done))
 
         def advance(position, token_ids, alive, finished, done, cache):
             logits, cache = step(token_ids, cache, position)
-            log_probs = self._log_probs(logits[:, -1], position, special_ids, prefix_ids)
-            beams, tokens, grown = _best_continuations(alive, log_probs, self.beam_size, position)
+            log_probs = self._log_probs(logits[:, -1], constraints, position, alive.ids)
+            beams, tokens, grown = _best_continuations(alive, *log_probs, self.beam_size, position)
             ends = ops.equal(tokens, special_ids.eos_id)
             ended_scores = self._penalised(
                 ops.where(ends, grown.scores, IMPOSSIBLE), self._penalty(position + 1)
@@ -140,23 +154,21 @@ class BeamSearch:
             cache=cache,
         )
 
-    def _log_probs(self, logits, position, special_ids, prefix_ids):
-        """(R, V) float32 log-probabilities; what may not be chosen is IMPOSSIBLE."""
-        log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-        ids = ops.arange(logits.shape[-1])
-        banned = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
-        if self.min_length > 1:
-            too_short = ops.logical_and(ids == special_ids.eos_id, position + 1 < self.min_length)
-            banned = ops.logical_or(banned, too_short)
-        banned = ops.expand_dims(banned, 0)
-        if prefix_ids is not None:
-            prefix_ids = ops.repeat(prefix_ids, self.beam_size, axis=0)
-            free = ops.full(ops.shape(logits)[:1], -1, "int32")
-            forced = ops.expand_dims(
-                forced_tokens(free, prefix_ids, position, special_ids.pad_id), 1
-            )
-            banned = ops.where(forced >= 0, ops.not_equal(ids, forced), banned)
-        return ops.where(banned, IMPOSSIBLE, log_probs)
+    def _log_probs(self, logits, constraints, position, alive_ids):
+        """(R, V) float32 log-probabilities: those of the model, and those that guide the search.
+
+        In the latter, what may not be chosen is IMPOSSIBLE.
+        """
+        output_ids = None
+        if constraints.reads_output:
+            output_ids = ops.reshape(alive_ids, (-1, ops.shape(alive_ids)[2]))
+        own = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+        guiding = own
+        if constraints.changes_probabilities:
+            guiding = constraints.guiding_logits(logits, position, output_ids)
+            guiding = ops.log_softmax(guiding, axis=-1)
+        banned = constraints.banned(logits.shape[-1], position, output_ids)
+        return own, ops.where(banned, IMPOSSIBLE, guiding)
 
     def _penalised(self, scores, penalty):
         return ops.where(_is_possible(scores), scores / penalty, IMPOSSIBLE)
@@ -201,16 +213,16 @@ def _is_possible(scores):
     return scores > IMPOSSIBLE / 2
 
 
-def _best_continuations(alive, log_probs, size, position):
+def _best_continuations(alive, own, guiding, size, position):
     """The 2K likeliest tokens of all beams: beams (B, 2K), tokens (B, 2K), the grown `Beams`."""
-    vocab_size = log_probs.shape[-1]
-    log_probs = ops.reshape(log_probs, (-1, size, vocab_size))
-    totals = ops.expand_dims(alive.scores, -1) + log_probs
+    vocab_size = own.shape[-1]
+    totals = ops.reshape(guiding, (-1, size, vocab_size))
+    totals = ops.expand_dims(alive.scores, -1) + totals
     count = min(2 * size, size * vocab_size)
     scores, index = ops.top_k(ops.reshape(totals, (-1, size * vocab_size)), count)
     index = ops.cast(index, "int32")
     beams, tokens = index // vocab_size, index % vocab_size
-    chosen = ops.take_along_axis(ops.reshape(log_probs, (-1, size * vocab_size)), index, axis=1)
+    chosen = ops.take_along_axis(ops.reshape(own, (-1, size * vocab_size)), index, axis=1)
     here = ops.equal(ops.arange(ops.shape(alive.ids)[2]), position)
     ids = ops.where(here, ops.expand_dims(tokens, 2), _along(alive.ids, beams))
     log_probs = ops.where(here, ops.expand_dims(chosen, 2), _along(alive.log_probs, beams))

@@ -6,8 +6,8 @@ import numpy as np
 _COLUMNS = 16
 
 
-def compiled(function, model):
-    """`function(ids)` as a graph of the backend's own kind.
+def compiled(function, model, arguments=1):
+    """`function(ids, …)` as a graph of the backend's own kind.
 
     On TensorFlow there is one graph for every (B, S). JAX compiles for one size at a time: there
     the rows are filled up to a power of two and the columns to a multiple of 16, which changes no
@@ -17,6 +17,7 @@ def compiled(function, model):
         function: Takes (B, S) int32 ids, returns a structure of arrays with B rows each, and
             reads no variables but weights of `model`.
         model: The model.
+        arguments: How many arrays of ids it takes.
 
     Returns:
         A function of the same ids. On JAX it gives NumPy arrays.
@@ -24,26 +25,71 @@ def compiled(function, model):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, input_signature=[tf.TensorSpec((None, None), tf.int32)])
-    return _compiled_by_jax(function, model) if keras.backend.backend() == "jax" else function
+        return tf.function(function, input_signature=[_ids_spec()] * arguments)
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    run = _jit_with_weights(function, model)
+
+    def call(*ids):
+        rows = len(ids[0])
+        outputs = run(*(_filled(each, model.config) for each in ids))
+        return jax.tree.map(lambda x: np.asarray(x)[:rows], outputs)
+
+    return call
 
 
-def _compiled_by_jax(function, model):
+def compiled_steps(begin, advance, model):
+    """Two functions as graphs: `begin(ids) -> state` and `advance(ids, state) -> state`.
+
+    On TensorFlow each is one graph for all sizes, on JAX one for each multiple of 16 columns.
+
+    Args:
+        begin: Takes (1, S) int32 ids, returns a structure of arrays.
+        advance: Takes the same ids and such a structure, returns the next.
+        model: The model, whose weights are the only variables that they read.
+
+    Returns:
+        The pair of functions. Their ids are NumPy arrays.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        begin = tf.function(begin, input_signature=[_ids_spec()])
+        state = tf.nest.map_structure(
+            lambda output: tf.TensorSpec(output.shape, output.dtype),
+            begin.get_concrete_function().structured_outputs,
+        )
+        return begin, tf.function(advance, input_signature=[_ids_spec(), state])
+    if keras.backend.backend() != "jax":
+        return begin, advance
+    begin, advance = (_jit_with_weights(function, model) for function in (begin, advance))
+    return (
+        lambda ids: begin(_filled(ids, model.config)),
+        lambda ids, state: advance(_filled(ids, model.config), state),
+    )
+
+
+def _ids_spec():
+    import tensorflow as tf
+
+    return tf.TensorSpec((None, None), tf.int32)
+
+
+def _jit_with_weights(function, model):
+    """`function` through JAX's compiler, with the weights of now at every call."""
     import jax
 
     weights = model.weights
 
     @jax.jit
-    def run(values, ids):
+    def run(values, *inputs):
         # As arguments: what a trace reads from a variable itself is a constant from then on.
         with keras.StatelessScope(list(zip(weights, values, strict=True))):
-            return function(ids)
+            return function(*inputs)
 
-    def call(ids):
-        outputs = run([weight.value for weight in weights], _filled(ids, model.config))
-        return jax.tree.map(lambda x: np.asarray(x)[: len(ids)], outputs)
-
-    return call
+    return lambda *inputs: run([weight.value for weight in weights], *inputs)
 
 
 def _filled(ids, config):

@@ -14,31 +14,55 @@ class DecodingResult(NamedTuple):
     hypotheses: object  # `Hypotheses`, all that the search gives
 
 
-def decode(model, source_ids, strategy):
+def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
     """Decodes a batch of source ids.
 
     A row without any token but EOS and pads gives an empty row. Each row's limit is the number
     of its own tokens plus `strategy.extra_length`, so padding and batch mates change nothing.
 
     Args:
-        model: A `Transformer`, or anything with its `config`, `encode`, `start` and `step`.
+        model: A `Transformer`, or anything with its `config`, `encode`, `start`, `step` and
+            `reorder`, such as an `Ensemble`.
         source_ids: (B, S) int32, pieces and EOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
+        prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; or `None`. They
+            count towards the limit.
+        allowed_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS that
+            each row may go on with, then pads; or `None`.
 
     Returns:
         A `DecodingResult`.
+
+    Raises:
+        ValueError: if the strategy forbids EOS, or an id that the vocabulary lacks.
     """
     config = model.config
+    strategy.check_ids(config, config.target_size)
+    limits, slots = source_limits(source_ids, strategy, config)
+    cache = model.start(model.encode(source_ids), slots, strategy.beams)
+    step = functools.partial(model.step, beams=strategy.beams)
+    found = strategy.search(
+        step,
+        cache,
+        limits,
+        slots,
+        config,
+        reorder=model.reorder,
+        prefix_ids=prefix_ids,
+        allowed_ids=allowed_ids,
+        source_ids=source_ids,
+    )
+    return _result(found, limits, config)
+
+
+def source_limits(source_ids, strategy, config):
+    """(B,) int32 most tokens of each row of `decode`, and the largest that may occur."""
     is_real = ops.not_equal(source_ids, config.pad_id)
     is_content = ops.logical_and(is_real, ops.not_equal(source_ids, config.eos_id))
     lengths = ops.sum(ops.cast(is_real, "int32"), axis=1)
     limits = ops.where(ops.any(is_content, axis=1), lengths + strategy.extra_length, 0)
     slots = ops.shape(source_ids)[1] + strategy.extra_length
-    limits, slots = _limited(limits, slots, strategy, config)
-    cache = model.start(model.encode(source_ids), slots, strategy.beams)
-    step = functools.partial(model.step, beams=strategy.beams)
-    found = strategy.search(step, cache, limits, slots, config, reorder=model.reorder)
-    return _result(found, limits, config)
+    return _limited(limits, slots, strategy, config)
 
 
 def generate(model, prompt_ids, strategy):
@@ -56,13 +80,21 @@ def generate(model, prompt_ids, strategy):
         A `DecodingResult`; its rows begin with the prompts.
     """
     config = model.config
+    strategy.check_ids(config, config.target_size)
     batch, width = ops.shape(prompt_ids)
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
     cache = model.start(batch * strategy.beams, slots)
     found = strategy.search(
-        model.step, cache, limits, slots, config, reorder=model.reorder, prefix_ids=prompt_ids
+        model.step,
+        cache,
+        limits,
+        slots,
+        config,
+        reorder=model.reorder,
+        prefix_ids=prompt_ids,
+        source_ids=prompt_ids,
     )
     return _result(found, limits, config)
 

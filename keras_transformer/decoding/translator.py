@@ -5,10 +5,15 @@ import functools
 import keras
 import numpy as np
 
-from keras_transformer.arguments import check_size
+from keras_transformer.arguments import check_flag, check_size
+from keras_transformer.decoding.alignment import align
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.greedy import Greedy
 from keras_transformer.decoding.result import decode
+from keras_transformer.decoding.scoring import score
+from keras_transformer.decoding.streaming import TokenStream, growing_text
+from keras_transformer.decoding.translation import Translation, hypotheses_of, with_scores
+from keras_transformer.decoding.unknown import source_words, with_source_words
 
 
 class Translator:
@@ -18,7 +23,7 @@ class Translator:
     alone. A second call traces nothing.
 
     Args:
-        model: A `Transformer`.
+        model: A `Transformer` or an `Ensemble`.
         tokenizer: The tokenizer it was trained with; that of the source, where the target has
             another.
         strategy: A search strategy.
@@ -27,6 +32,9 @@ class Translator:
         max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
             what was cut off would be missing from the answer. A model with learned positions
             also limits it to `max_positions`.
+        replace_unknown: Whether an unknown word of a translation becomes the source's word that
+            it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). Takes a pass more
+            over sentences that hold one, and a `Transformer`.
 
     Raises:
         TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
@@ -43,6 +51,7 @@ class Translator:
         target_tokenizer=None,
         batch_size=64,
         max_source_length=1024,
+        replace_unknown=False,
     ):
         if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
             raise TypeError(
@@ -55,6 +64,7 @@ class Translator:
             target_tokenizer, "target_tokenizer", model.config, model.config.target_size
         )
         check_size(batch_size=batch_size, max_source_length=max_source_length)
+        check_flag(replace_unknown=replace_unknown)
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer
@@ -63,7 +73,13 @@ class Translator:
         self.max_source_length = min(
             max_source_length, model.config.max_positions or max_source_length
         )
+        self.replace_unknown = replace_unknown
+        self.strategy.check_ids(model.config, model.config.target_size)
+        # Graphs are traced when they first run: what nobody calls costs nothing.
         self._decode = compiled(functools.partial(decode, model, strategy=self.strategy), model)
+        self._score = compiled(functools.partial(score, model), model, 2)
+        self._align = compiled(functools.partial(align, model), model, 2)
+        self._searches = {}  # that give scores, by strategy
 
     def translate(self, texts):
         """A translation for each text, in order; an empty text gives an empty one.
@@ -75,17 +91,118 @@ class Translator:
             TypeError: if `texts` is one string.
             ValueError: if a text is longer than `max_source_length` tokens.
         """
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
-        sources = [self.source_ids(text) for text in texts]
-        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        sources = self._sources(texts)
         translations = [""] * len(sources)
-        for first in range(0, len(order), self.batch_size):
-            chosen = order[first : first + self.batch_size]
+        for chosen in self._batches(sources):
             rows = self.translate_ids(self.pad([sources[index] for index in chosen]))
             for index, row in zip(chosen, rows, strict=True):
-                translations[index] = self.target_tokenizer.decode(row)
+                translations[index] = self._text(texts[index], sources[index], row)
         return translations
+
+    def translate_with_details(self, texts, *, n_best=None, alignments=False):
+        """What the search has found for each text, in order, with scores.
+
+        Args:
+            texts: Sequence of `str`.
+            n_best: Translations of each; as many as the strategy gives when `None`. There are
+                fewer where the search finds fewer.
+            alignments: Whether to tell source positions, which takes a pass more.
+
+        Returns:
+            A list of lists of `Translation`. Text 0 of each is that of `translate`. An empty text
+            has one, which is empty, with score 0.
+
+        Raises:
+            TypeError: if `texts` is one string, or alignments are wanted of an `Ensemble`.
+            ValueError: as `translate`, or if the strategy cannot find as many.
+        """
+        strategy = with_scores(self.strategy, n_best)
+        sources = self._sources(texts)
+        found = [None] * len(sources)
+        if strategy not in self._searches:
+            self._searches[strategy] = compiled(
+                functools.partial(decode, self.model, strategy=strategy), self.model
+            )
+        for chosen in self._batches(sources):
+            result = self._searches[strategy](self.pad([sources[index] for index in chosen]))
+            fields = [keras.ops.convert_to_numpy(field) for field in result.hypotheses]
+            for index, *row in zip(chosen, *fields, strict=True):
+                hypotheses = hypotheses_of(*row, self.model.config)
+                if len(sources[index]) == 1:
+                    hypotheses = hypotheses[:1]
+                found[index] = [
+                    self._translation(texts[index], sources[index], hypothesis, alignments)
+                    for hypothesis in hypotheses
+                ]
+        return found
+
+    def score(self, sources, targets):
+        """What the model thinks of given translations.
+
+        Args:
+            sources: Sequence of `str`.
+            targets: As many translations: a `str`, which is tokenized and ended by EOS, or the
+                `ids` of a `Translation`, as a text may have other ids too.
+
+        Returns:
+            A list of `Translation`, with the numbers that a search of this strategy reports for
+            the same ids (without coverage or repetition penalties, which are not the model's).
+
+        Raises:
+            TypeError: if `sources` or `targets` is one string.
+            ValueError: if their numbers differ, or one is too long.
+        """
+        if isinstance(targets, (str, bytes)):
+            raise TypeError(f"`targets` must be a list of strings. Received: {targets!r}")
+        if len(sources) != len(targets):
+            raise ValueError(
+                "`sources` and `targets` must be as many. Received: "
+                f"{len(sources)} and {len(targets)}"
+            )
+        source_rows, target_rows = self._sources(sources), [*map(self._target_ids, targets)]
+        found = [None] * len(sources)
+        for chosen in self._batches(source_rows):
+            rows = [self.pad([each[i] for i in chosen]) for each in (source_rows, target_rows)]
+            log_probs = keras.ops.convert_to_numpy(self._score(*rows).log_probs)
+            for index, values in zip(chosen, log_probs, strict=True):
+                ids = tuple(target_rows[index])
+                if len(source_rows[index]) == 1 and ids == (self.model.config.eos_id,):
+                    ids = ()  # as a search has it
+                values = tuple(float(value) for value in values[: len(ids)])
+                found[index] = Translation(
+                    self.target_tokenizer.decode(ids),
+                    ids,
+                    float(self.strategy.score_of(sum(values), len(ids))),
+                    values,
+                    bool(ids) and ids[-1] != self.model.config.eos_id,
+                )
+        return found
+
+    def stream(self, text):
+        """The translation of one text in pieces, each as soon as nothing can change it.
+
+        Together they are the text that `translate` gives.
+
+        Args:
+            text: A `str`.
+
+        Returns:
+            An iterator over `str`, none of them empty.
+
+        Raises:
+            TypeError: if `text` is no string.
+            ValueError: if the strategy is neither `Greedy` nor `Sampling` of one sample, or the
+                text is longer than `max_source_length` tokens.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
+        source, config = self.source_ids(text), self.model.config
+        stream = self._stream(self.pad([source]))
+        tokens = (token for token in stream if token != config.pad_id)
+        finish = None
+        if self.replace_unknown:
+            finish = functools.partial(self._text, text, source)
+        return growing_text(tokens, self.target_tokenizer, finish)
 
     def translate_ids(self, source_ids):
         """(B, S) int ids, pieces and EOS, then pads -> list of B lists of ids, without EOS or pads.
@@ -114,6 +231,58 @@ class Translator:
             [int(token) for token in row if token not in (config.pad_id, config.eos_id)]
             for row in ids
         ]
+
+    @functools.cached_property
+    def _stream(self):
+        return TokenStream(self.model, self.strategy)
+
+    def _sources(self, texts):
+        """The ids of each text."""
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        return [self.source_ids(text) for text in texts]
+
+    def _batches(self, sources):
+        """Lists of indices, of sources of about one length."""
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        for first in range(0, len(order), self.batch_size):
+            yield order[first : first + self.batch_size]
+
+    def _target_ids(self, target):
+        """The ids of a target that is a text, or ids already."""
+        config = self.model.config
+        if isinstance(target, str):
+            target = [*self.target_tokenizer.encode(target), config.eos_id]
+        ids = [int(token) for token in target]
+        longest = config.max_positions
+        if longest is not None and len(ids) > longest:
+            raise ValueError(f"a target must have at most {longest} tokens. Received: {len(ids)}")
+        if not all(0 <= token < config.target_size for token in ids):
+            raise ValueError(f"ids must lie in [0, {config.target_size}). Received: {ids}")
+        return ids
+
+    def _positions(self, source, ids):
+        """The source position of each id of one row."""
+        rows = (self.pad([row]) for row in (source, ids))
+        found = keras.ops.convert_to_numpy(self._align(*rows).positions)[0]
+        return [int(position) for position in found[: len(ids)]]
+
+    def _text(self, text, source, ids):
+        """The text of a row of ids for a source text, with replacements if they are wanted."""
+        if not self.replace_unknown or self.model.config.unk_id not in ids:
+            return self.target_tokenizer.decode(ids)
+        words = source_words(self.tokenizer, text)
+        positions = self._positions(source, ids)
+        return with_source_words(self.target_tokenizer, list(ids), positions, words)
+
+    def _translation(self, text, source, hypothesis, alignments):
+        ids, score, log_probs, truncated = hypothesis
+        content = [token for token in ids if token != self.model.config.eos_id]
+        alignment = None
+        if alignments:
+            alignment = tuple(self._positions(source, ids)) if ids else ()
+        text = self._text(text, source, content)
+        return Translation(text, ids, score, log_probs, truncated, alignment)
 
     def source_ids(self, text):
         """The ids of one text, EOS at the end, as the encoder takes them."""

@@ -8,7 +8,7 @@ from backend import array, compiled, in_graph, record, records, tensor
 from keras import KerasTensor, ops
 
 from keras_transformer.decoding import Greedy
-from keras_transformer.decoding.greedy import GreedyState
+from keras_transformer.decoding.token_loop import TokenState
 
 V, KEYS = 7, 11  # tokens, and what the cache of the table below can hold
 IDS = SimpleNamespace(pad_id=4, bos_id=2, eos_id=5)
@@ -188,5 +188,5 @@ def test_is_frozen_and_compares_by_value():
 
 
 def test_state_names_what_the_loop_carries():
-    fields = ("position", "token_ids", "output_ids", "finished", "cache")
-    assert GreedyState._fields == fields
+    fields = ("position", "token_ids", "output_ids", "log_probs", "finished", "cache")
+    assert TokenState._fields == fields

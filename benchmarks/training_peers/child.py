@@ -1,0 +1,76 @@
+"""The parent's end of a child process that runs `worker.serve`."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+_FOLDER = pathlib.Path(__file__).parent
+
+
+class Failed(Exception):
+    """A child could not be started, or ended before its answer."""
+
+
+class Child:
+    """A system in a process of its own; a context manager that ends it.
+
+    Attributes:
+        versions: What the child said it uses.
+        first_loss: Loss of its very first step.
+    """
+
+    def __init__(self, script, python, folder, settings):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment.pop("PYTHONPATH", None)
+        if python == sys.executable:
+            environment["PYTHONPATH"] = str(_FOLDER.parents[1])
+        descriptor, self._log = tempfile.mkstemp(suffix=".log", dir=folder, text=True)
+        try:
+            with open(descriptor) as log:
+                self._process = subprocess.Popen(
+                    [python, _FOLDER / script, folder, json.dumps(settings)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                    env=environment,
+                )  # fmt: skip
+        except OSError as error:
+            raise Failed(f"{python} cannot be run: {error}") from error
+        self.first_loss = None
+        try:
+            self.versions = self._answer()["versions"]
+        except Failed:
+            self.close()
+            raise
+
+    def ask(self, **order):
+        """Sends an order and waits for the answer, a dict."""
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer tells why
+        answer = self._answer()
+        if self.first_loss is None:
+            self.first_loss = answer["first_loss"]
+        return answer
+
+    def close(self):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        last = pathlib.Path(self._log).read_text(errors="replace").strip().splitlines()[-3:]
+        raise Failed("its process ended: " + " / ".join(last))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,65 @@
+"""keras_transformer, set up as `keras-transformer train` does it."""
+
+import numpy as np
+import worker
+
+from keras_transformer.quiet import start_tensorflow
+
+
+def make_trainer(task, settings):
+    start_tensorflow()
+    import keras
+    import tensorflow as tf
+
+    import keras_transformer as kt
+    from keras_transformer.training.objective import compile_model
+    from keras_transformer.training.sections import TrainingSection
+
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    keras.utils.set_random_seed(task.seed)
+    config = kt.TransformerConfig(
+        vocab_size=task.vocab_size,
+        model_dim=task.model_dim,
+        num_heads=task.num_heads,
+        encoder_layers=task.layers,
+        decoder_layers=task.layers,
+        intermediate_dim=task.intermediate_dim,
+        residual="pre",
+        dropout=task.dropout,
+        attention_dropout=task.dropout,
+        intermediate_dropout=task.dropout,
+        pad_id=task.pad_id,
+        bos_id=task.bos_id,
+        eos_id=task.eos_id,
+    )
+    model = kt.Transformer(config)
+    training = TrainingSection(
+        max_epochs=1,
+        schedule="inverse_sqrt",
+        learning_rate=task.learning_rate,
+        warmup_steps=30,
+        label_smoothing=task.label_smoothing,
+        jit_compile=settings.compiled,
+    )
+    compile_model(model, training)
+
+    def step(source, target, labels):
+        inputs = {"source_ids": source, "target_ids": target}
+        return model.train_on_batch(inputs, labels)[0]
+
+    versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
+    return worker.Trainer({**versions, "weights": model.count_params()}, step, model.reset_metrics)
+
+
+def stream(task, folder):
+    """The batches of `training_batches`, from its own pipeline."""
+    from keras_transformer.text import TokenizedCorpus, training_batches
+
+    with np.load(folder / "corpus.npz") as file:
+        tokenized = TokenizedCorpus(**file, skipped={})
+    batches = training_batches(tokenized, task, batch_tokens=task.batch_tokens, seed=task.seed)
+    return ((x["source_ids"], x["target_ids"], labels) for x, labels in batches)
+
+
+if __name__ == "__main__":
+    worker.serve(make_trainer, stream)

@@ -1,0 +1,143 @@
+"""Which tokens a row may go on with: the one place that masks logits, for every search."""
+
+import numpy as np
+from keras import ops
+
+IMPOSSIBLE = -1e30  # a log-probability; finite, so that sums and products of it are no NaN
+
+
+class Constraints:
+    """The rules of one search, for R rows: `beams` next to each other for each source.
+
+    Args:
+        options: `SearchOptions`.
+        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+        prefix_ids: (B, P) int32, tokens that each row must begin with, then pads, or `None`.
+        allowed_ids: (B, A) int32, the only ids that each row may hold beside EOS, then pads, or
+            `None`. They must lie in [0, V).
+
+    Raises:
+        ValueError: if EOS is forbidden.
+    """
+
+    def __init__(self, options, special_ids, prefix_ids=None, allowed_ids=None):
+        options.check_ids(special_ids)
+        self.options = options
+        self.special_ids = special_ids
+        self.prefix_ids = _repeated(prefix_ids, options.beams)
+        self.allowed_ids = _repeated(allowed_ids, options.beams)
+
+    @property
+    def forbids_only_controls(self):
+        """Whether pad and BOS are all that may not be chosen, and logits are the model's own."""
+        options = self.options
+        return not self._can_leave_nothing and not (
+            options.min_length > 1 or self.changes_probabilities
+        )
+
+    @property
+    def changes_probabilities(self):
+        """Whether the search is guided by other probabilities than the model's."""
+        return self.options.repetition_penalty != 1
+
+    @property
+    def reads_output(self):
+        """Whether rules depend on what a row holds; `output_ids` may be `None` otherwise."""
+        return bool(self.changes_probabilities or self.options.no_repeat_ngram)
+
+    def guiding_logits(self, logits, position, output_ids):
+        """(R, V) logits of the model -> float32 logits that guide the search.
+
+        Args:
+            logits: (R, V).
+            position: Scalar int, tokens that the rows hold already.
+            output_ids: (R, T) int32, these tokens, then pads.
+        """
+        logits = ops.cast(logits, "float32")
+        if not self.changes_probabilities:
+            return logits
+        penalty = self.options.repetition_penalty
+        seen = ops.arange(ops.shape(output_ids)[1]) < position
+        seen = _holds(output_ids, ops.expand_dims(seen, 0), logits.shape[-1])
+        return ops.where(seen, ops.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+    def banned(self, vocab_size, position, output_ids):
+        """Boolean (R, V), or (1, V) where it is the same for all rows: what may not be chosen.
+
+        Args: those of `guiding_logits`, and V.
+        """
+        options, special_ids = self.options, self.special_ids
+        ids = ops.arange(vocab_size)
+        banned = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
+        if options.min_length > 1:
+            too_short = position + 1 < options.min_length
+            too_short = ops.logical_and(ids == special_ids.eos_id, too_short)
+            banned = ops.logical_or(banned, too_short)
+        banned = ops.expand_dims(banned, 0)
+        if options.forbidden_ids:
+            forbidden = np.isin(np.arange(vocab_size), options.forbidden_ids)
+            banned = ops.logical_or(banned, ops.convert_to_tensor(forbidden[None], "bool"))
+        if self.allowed_ids is not None:
+            is_eos = ops.expand_dims(ids == special_ids.eos_id, 0)
+            everything = ops.ones_like(self.allowed_ids, "bool")
+            allowed = ops.logical_or(_holds(self.allowed_ids, everything, vocab_size), is_eos)
+            banned = ops.logical_or(banned, ops.logical_not(allowed))
+        if options.no_repeat_ngram:
+            repeats = self._repeats(vocab_size, position, output_ids)
+            banned = ops.logical_or(banned, repeats)
+        if options.min_length > 1 and self._can_leave_nothing:
+            nothing = ops.all(banned, axis=-1, keepdims=True)
+            banned = ops.where(nothing, ops.not_equal(ids, special_ids.eos_id), banned)
+        if self.prefix_ids is not None:
+            forced = ops.expand_dims(self.forced(None, position), 1)
+            banned = ops.where(forced >= 0, ops.not_equal(ids, forced), banned)
+        return banned
+
+    def forced(self, tokens, position):
+        """(R,) tokens, replaced by those of the prefixes where these are not over yet.
+
+        Without tokens, -1 stands for them.
+        """
+        if self.prefix_ids is None:
+            return tokens
+        if tokens is None:
+            tokens = ops.full(ops.shape(self.prefix_ids)[:1], -1, "int32")
+        is_slot = ops.equal(ops.arange(ops.shape(self.prefix_ids)[1]), position)
+        forced = ops.sum(ops.where(is_slot, self.prefix_ids, 0), axis=1)
+        is_token = ops.not_equal(self.prefix_ids, self.special_ids.pad_id)
+        inside = ops.any(ops.logical_and(is_slot, is_token), axis=1)
+        return ops.where(inside, forced, tokens)
+
+    @property
+    def _can_leave_nothing(self):
+        options = self.options
+        has_list = options.forbidden_ids or self.allowed_ids is not None
+        return bool(has_list or options.no_repeat_ngram)
+
+    def _repeats(self, vocab_size, position, output_ids):
+        """(R, V), True at the last token of an n-gram that would come a second time."""
+        size = self.options.no_repeat_ngram
+        slots = ops.arange(ops.shape(output_ids)[1])
+        is_last = ops.logical_and(slots >= size - 1, slots < position)  # of an n-gram of the past
+        is_last = ops.logical_and(ops.expand_dims(is_last, 0), ops.ones_like(output_ids, "bool"))
+        for back in range(1, size):  # the tokens before it are those that the row ends with
+            before = ops.take(output_ids, ops.maximum(slots - back, 0), axis=1)
+            now = ops.take(output_ids, ops.maximum(position - back, 0), axis=1)
+            is_last = ops.logical_and(is_last, ops.equal(before, ops.expand_dims(now, 1)))
+        repeats = _holds(output_ids, is_last, vocab_size)
+        is_eos = ops.equal(ops.arange(vocab_size), self.special_ids.eos_id)
+        return ops.logical_and(repeats, ops.logical_not(is_eos))
+
+
+def _holds(ids, counts, vocab_size):
+    """Boolean (R, V): whether (R, T) ids hold an id, at a place where (R | 1, T) `counts`."""
+    rows, columns = ops.shape(ids)
+    places = ops.arange(rows * columns) // ops.maximum(columns, 1)
+    index = ops.stack([places, ops.reshape(ids, (-1,))], axis=1)
+    counts = ops.logical_and(counts, ops.ones_like(ids, "bool"))
+    values = ops.reshape(ops.cast(counts, "float32"), (-1,))
+    return ops.scatter(index, values, (rows, vocab_size)) > 0
+
+
+def _repeated(ids, beams):
+    return ids if ids is None or beams == 1 else ops.repeat(ids, beams, axis=0)

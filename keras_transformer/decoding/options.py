@@ -1,0 +1,80 @@
+"""What all searches can be asked for: how long a row gets, and which tokens it may hold."""
+
+import dataclasses
+
+from keras_transformer.arguments import check_count, check_positive, check_size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Options of every search. One that is off, as all are by default, adds no op to the graph.
+
+    Pad and BOS are never chosen. Tokens of a given prefix are not looked at: a search goes on
+    from them, whatever they are. Where these rules leave a row nothing to choose, it ends: EOS is
+    taken even before `min_length`.
+
+    No rule changes a probability: what may not be chosen is passed over, and a token's
+    log-probability stays that of the model. Only `repetition_penalty` makes a distribution of its
+    own. It guides the search and makes the scores of hypotheses; their `log_probs` are still
+    those of the model.
+
+    Attributes:
+        extra_length: A row may be this many tokens longer than its source, EOS included (the
+            paper: 50).
+        max_length: Most tokens of any row, EOS included; `None` for no further limit.
+        min_length: Fewest tokens of a row, EOS included.
+        forbidden_ids: Ids that are never chosen, a tuple.
+        no_repeat_ngram: No n-gram of this many target tokens occurs twice in a row; 0 for no
+            such rule. EOS may always come.
+        repetition_penalty: Makes tokens that the row holds already less likely (Keskar et al.
+            2019, arXiv 1909.05858, sec. 4.1: 1.2): their logits are divided by it, or multiplied
+            where they are below 0, as a division would favour them. 1 for none; below 1 it makes
+            them likelier.
+    """
+
+    extra_length: int = 50
+    max_length: int | None = None
+    min_length: int = 0
+    forbidden_ids: tuple = ()
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self):
+        check_count(
+            extra_length=self.extra_length,
+            min_length=self.min_length,
+            no_repeat_ngram=self.no_repeat_ngram,
+        )
+        check_size(optional=True, max_length=self.max_length)
+        check_positive(repetition_penalty=self.repetition_penalty)
+        if self.repetition_penalty == float("inf"):
+            raise ValueError("`repetition_penalty` must be finite. Received: inf")
+        ids = self.forbidden_ids
+        if not isinstance(ids, tuple) or any(type(token) is not int or token < 0 for token in ids):
+            raise ValueError(
+                "`forbidden_ids` must be a tuple of integers of at least 0. Received: "
+                f"forbidden_ids={ids!r}"
+            )
+
+    beams = 1  # rows of the step function for each row of the source
+
+    def score_of(self, log_prob, length):
+        """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""
+        return log_prob
+
+    def check_ids(self, special_ids, vocab_size=None):
+        """Raises ValueError if the `forbidden_ids` hold EOS or what the vocabulary lacks.
+
+        Args:
+            special_ids: Anything with `eos_id`.
+            vocab_size: V, or `None` where it is not known yet.
+        """
+        if special_ids.eos_id in self.forbidden_ids:
+            raise ValueError(
+                "`forbidden_ids` must not hold EOS, which ends a row. Received: "
+                f"forbidden_ids={self.forbidden_ids}, eos_id={special_ids.eos_id}"
+            )
+        if vocab_size is not None and max(self.forbidden_ids, default=0) >= vocab_size:
+            raise ValueError(
+                f"`forbidden_ids` must lie in [0, {vocab_size}). Received: {self.forbidden_ids}"
+            )

@@ -1,0 +1,111 @@
+"""Sampling: tokens drawn from the model's distribution, the same ones for the same seed."""
+
+import dataclasses
+
+from keras import ops
+
+from keras_transformer.arguments import check_count, check_finite, check_size
+from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.decoding.greedy import likeliest
+from keras_transformer.decoding.noise import gumbel_noise, sample_keys
+from keras_transformer.decoding.token_loop import TokenSearch
+
+_LOWEST_TEMPERATURE = 1e-6  # logits over less might leave float32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling(TokenSearch):
+    """Draws each token from the model's distribution.
+
+    What is drawn depends on `seed`, the row's own source ids, the number of the sample and the
+    position, and on nothing else: not on batch mates, padding, order or backend. A sentence that
+    comes twice gets the same samples; sample 0 is the same for every `n_best`.
+
+    The logits are divided by `temperature`, what may not be chosen is taken out, and then come
+    `top_k`, `top_p` and `min_p`, each on the rest that the one before leaves. A token that is as
+    likely as the last that stays, stays too.
+
+    The hypotheses come in the order in which they are drawn, not by score, and may be equal.
+    Their log-probabilities are the model's, at temperature 1 and unfiltered; a score is their sum.
+
+    Attributes:
+        temperature: Above 1 flattens the distribution, below 1 sharpens it; 0 is greedy search.
+        top_k: Only the k likeliest tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
+        top_p: Only the likeliest tokens that together have this probability (nucleus sampling,
+            Holtzman et al. 2019, arXiv 1904.09751); 1 for all.
+        min_p: Only tokens at least this many times as likely as the likeliest (Nguyen et al.
+            2024, arXiv 2407.01082); 0 for all.
+        seed: Integer in [0, 2^32).
+        n_best: Samples N of each source.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    n_best: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_finite(temperature=self.temperature, top_p=self.top_p, min_p=self.min_p)
+        check_count(top_k=self.top_k, seed=self.seed)
+        check_size(n_best=self.n_best)
+        if self.temperature != 0 and self.temperature < _LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"`temperature` must be 0 or at least {_LOWEST_TEMPERATURE}. Received: "
+                f"{self.temperature}"
+            )
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"`top_p` must be in (0, 1]. Received: {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"`min_p` must be in [0, 1]. Received: {self.min_p}")
+        if self.seed >= 2**32:
+            raise ValueError(f"`seed` must be below 2^32. Received: {self.seed}")
+
+    @property
+    def beams(self):
+        """Rows of the step function for each row of the source."""
+        return self.n_best
+
+    def chooser(self, constraints, source_ids=None):
+        if source_ids is None:
+            raise ValueError("`source_ids` must be given: samples depend on them. Received: None")
+        pad_id = constraints.special_ids.pad_id
+        keys = sample_keys(self.seed, source_ids, pad_id, self.n_best)
+
+        def choose(logits, position, output_ids):
+            guide = constraints.guiding_logits(logits, position, output_ids)
+            banned = constraints.banned(logits.shape[-1], position, output_ids)
+            if self.temperature == 0:
+                return likeliest(ops.where(banned, IMPOSSIBLE, guide))
+            guide = ops.where(banned, IMPOSSIBLE, guide / self.temperature)
+            guide = ops.log_softmax(guide, axis=-1)
+            guide = ops.where(ops.logical_or(banned, self.filtered(guide)), IMPOSSIBLE, guide)
+            return likeliest(guide + gumbel_noise(keys, position, logits.shape[-1]))
+
+        return choose
+
+    def filtered(self, log_probs):
+        """Boolean (R, V): what `top_k`, `top_p` and `min_p` take out of (R, V) log-probabilities.
+
+        The log-probabilities are normalised, at the temperature, and IMPOSSIBLE where a token may
+        not be chosen.
+        """
+        vocab_size = log_probs.shape[-1]
+        lowest = ops.full((1, 1), 2 * IMPOSSIBLE, "float32")
+        limit = self.top_k if 0 < self.top_k < vocab_size else vocab_size
+        if limit < vocab_size or self.top_p < 1:
+            best = ops.top_k(log_probs, limit)[0]  # (R, limit), sorted
+            lowest = best[:, -1:] if limit < vocab_size else lowest
+            if self.top_p < 1:
+                stays = ops.where(log_probs >= lowest, log_probs, IMPOSSIBLE)
+                total = ops.sum(ops.exp(stays), axis=1, keepdims=True)
+                probabilities = ops.exp(best) / total
+                before = ops.cumsum(probabilities, axis=1) - probabilities
+                inside = ops.where(before < self.top_p, best, 0.0)
+                lowest = ops.maximum(lowest, ops.min(inside, axis=1, keepdims=True))
+        if self.min_p > 0:
+            highest = ops.max(log_probs, axis=1, keepdims=True)
+            lowest = ops.maximum(lowest, highest + ops.log(ops.cast(self.min_p, "float32")))
+        return log_probs < lowest

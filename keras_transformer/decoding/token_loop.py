@@ -1,0 +1,145 @@
+"""The loop of searches that choose one token a row and step, and never go back."""
+
+import abc
+import dataclasses
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.options import SearchOptions
+
+
+class TokenState(NamedTuple):
+    """What the loop carries, R rows."""
+
+    position: object  # scalar int32, tokens decoded so far
+    token_ids: object  # (R, 1) int32, the last token of each row
+    output_ids: object  # (R, T) int32, pads from `position` on
+    log_probs: object  # (R, T) float32 of the model, 0 behind the tokens; () if nobody asks
+    finished: object  # (R,) boolean
+    cache: object  # of the step function
+
+
+class TokenLoop:
+    """One search, as its first state and the step from one state to the next.
+
+    Args:
+        choose: `choose(logits (R, V), position, output_ids (R, T)) -> (R,) int32` tokens.
+        step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`.
+        limits: (R,) int32, most tokens of each row; 0 for a row that is to stay empty.
+        slots: T, an integer or a scalar int tensor.
+        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+        scores: Whether the model's log-probabilities are kept.
+    """
+
+    def __init__(self, choose, step, limits, slots, special_ids, scores):
+        self.choose, self.step = choose, step
+        self.limits, self.slots = limits, slots
+        self.special_ids, self.scores = special_ids, scores
+
+    def start(self, cache):
+        """The `TokenState` before the first token, with the cache that `step` needs there."""
+        rows = ops.shape(self.limits)[0]
+        return TokenState(
+            position=ops.zeros((), "int32"),
+            token_ids=ops.full((rows, 1), self.special_ids.bos_id, "int32"),
+            output_ids=ops.full((rows, self.slots), self.special_ids.pad_id, "int32"),
+            log_probs=ops.zeros((rows, self.slots), "float32") if self.scores else (),
+            finished=self.limits <= 0,
+            cache=cache,
+        )
+
+    def is_unfinished(self, position, token_ids, output_ids, log_probs, finished, cache):
+        """Scalar boolean: whether any row goes on."""
+        return ops.logical_not(ops.all(finished))
+
+    def advance(self, position, token_ids, output_ids, log_probs, finished, cache):
+        """The fields of a `TokenState` -> the next one, with a token more in unfinished rows."""
+        logits, cache = self.step(token_ids, cache, position)
+        chosen = self.choose(logits[:, -1], position, output_ids)
+        token_ids = ops.where(finished, self.special_ids.pad_id, chosen)
+        is_slot = ops.equal(ops.arange(self.slots), position)
+        output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
+        if self.scores:
+            own = ops.log_softmax(ops.cast(logits[:, -1], "float32"), axis=-1)
+            own = ops.take_along_axis(own, ops.expand_dims(chosen, 1), axis=1)
+            own = ops.where(ops.expand_dims(finished, 1), 0.0, own)
+            log_probs = ops.where(is_slot, own, log_probs)
+        position = position + 1
+        ended = ops.logical_or(
+            ops.equal(token_ids, self.special_ids.eos_id), self.limits <= position
+        )
+        finished = ops.logical_or(finished, ended)
+        token_ids = ops.expand_dims(token_ids, 1)
+        return TokenState(position, token_ids, output_ids, log_probs, finished, cache)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenSearch(SearchOptions, abc.ABC):
+    """A search of which every row chooses a token a step: greedy search and sampling."""
+
+    keeps_scores = True  # whether hypotheses have scores
+
+    @abc.abstractmethod
+    def chooser(self, constraints, source_ids):
+        """The `choose` of a `TokenLoop`.
+
+        Args:
+            constraints: `Constraints`.
+            source_ids: (B, S) int32, what the rows are made from, then pads, or `None`.
+        """
+
+    def loop(
+        self,
+        step,
+        limits,
+        slots,
+        special_ids,
+        *,
+        prefix_ids=None,
+        allowed_ids=None,
+        source_ids=None,
+    ):
+        """The `TokenLoop` of `search`, whose arguments these are."""
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
+        if self.beams > 1:
+            limits = ops.repeat(limits, self.beams, axis=0)
+        choose = self.chooser(constraints, source_ids)
+        return TokenLoop(choose, step, limits, slots, special_ids, self.keeps_scores)
+
+    def search(self, step, cache, limits, slots, special_ids, *, reorder=None, **inputs):
+        """Decodes until every row has ended.
+
+        Args:
+            step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`, where
+                R = B * `beams`.
+            cache: What `step` needs before the first token, with at least `slots` slots.
+            limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
+            slots: T, the largest limit that may occur; an integer or a scalar int tensor.
+            special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+            reorder: Not needed: a row goes on from itself.
+            **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
+                row must begin with, which count towards the limits; `allowed_ids`, the only ids
+                beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.
+
+        Returns:
+            `Hypotheses`, N = `beams`: a row's tokens, then pads; one that reached its limit has
+            no EOS.
+        """
+        loop = self.loop(step, limits, slots, special_ids, **inputs)
+        end = TokenState(*ops.while_loop(loop.is_unfinished, loop.advance, loop.start(cache)))
+        if not self.keeps_scores:
+            return Hypotheses(self._by_source(end.output_ids, slots))
+        return Hypotheses(
+            self._by_source(end.output_ids, slots),
+            self._by_source(ops.sum(end.log_probs, axis=1)),
+            self._by_source(end.log_probs, slots),
+        )
+
+    def _by_source(self, rows, *shape):
+        """(R, …) -> (B, N, …)."""
+        if self.beams == 1:
+            return ops.expand_dims(rows, 1)
+        return ops.reshape(rows, (-1, self.beams, *shape))

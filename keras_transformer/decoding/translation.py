@@ -1,0 +1,54 @@
+"""What a `Translator` tells of a translation beside its text."""
+
+import dataclasses
+
+from keras_transformer.decoding.constraints import IMPOSSIBLE
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One translation of one text."""
+
+    text: str
+    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
+    score: float  # what the search ranks by: see its strategy
+    token_log_probs: tuple  # of float, the model's, one for each of `ids`
+    truncated: bool  # the limit has cut it: it has no EOS
+    alignment: tuple | None = None  # the source position of each of `ids`, if asked for
+
+
+def hypotheses_of(ids, scores, log_probs, config):
+    """The (ids, score, log-probabilities, truncated) of each hypothesis of one row.
+
+    Args:
+        ids: (N, T) int array, tokens, EOS if there is one, then pads.
+        scores: (N,) array. What the search has not found is IMPOSSIBLE, and left out.
+        log_probs: (N, T) array.
+        config: Anything with `pad_id` and `eos_id`.
+    """
+    found = []
+    for row, score, values in zip(ids, scores, log_probs, strict=True):
+        if score < IMPOSSIBLE / 2:
+            continue
+        tokens = tuple(int(token) for token in row if token != config.pad_id)
+        values = tuple(float(value) for value in values[: len(tokens)])
+        truncated = bool(tokens) and tokens[-1] != config.eos_id
+        found.append((tokens, float(score), values, truncated))
+    return found
+
+
+def with_scores(strategy, n_best):
+    """The strategy that finds `n_best` hypotheses, or as many as it does, and gives scores.
+
+    Raises:
+        ValueError: if it cannot find as many.
+    """
+    names = {field.name for field in dataclasses.fields(strategy)}
+    changes = {"scores": True} if "scores" in names else {}
+    if n_best is not None and "n_best" in names:
+        changes["n_best"] = n_best
+    elif n_best not in (None, 1):
+        raise ValueError(
+            f"`n_best` must be 1 for {type(strategy).__name__}. Received: n_best={n_best}"
+        )
+    return dataclasses.replace(strategy, **changes)

@@ -1,0 +1,56 @@
+"""Words that the target vocabulary lacks, copied from the source."""
+
+import functools
+
+_OLDER_NAME = "encode_as_immutable_proto"
+
+
+def source_words(tokenizer, text):
+    """The stretch of `text` that each id of `tokenizer.encode(text)` stands for, as a list.
+
+    SentencePiece tells the stretches. Where there are as many words between white space as ids,
+    or as many characters, these are the stretches. Elsewhere an id stands for what it decodes to,
+    and unk, whose text is not known then, for `""`.
+    """
+    ids = tokenizer.encode(text)
+    if hasattr(tokenizer, "model_proto"):
+        processor = _processor(tokenizer.model_proto)
+        # SentencePiece of earlier versions has another name for it.
+        name = "encode_as_proto" if hasattr(processor, "encode_as_proto") else _OLDER_NAME
+        return [piece.surface.strip() for piece in getattr(processor, name)(text).pieces]
+    for parts in (text.split(), list(text.strip())):
+        if len(parts) == len(ids):
+            return parts
+    return ["" if token == tokenizer.unk_id else tokenizer.decode([token]) for token in ids]
+
+
+def with_source_words(tokenizer, ids, positions, words):
+    """`tokenizer.decode(ids)` with the source's words in the place of unknown ones.
+
+    Args:
+        tokenizer: Of the target.
+        ids: List of int, a row of the target.
+        positions: Source position of each id.
+        words: Source words by position; an unk whose word is missing or `""` stays.
+    """
+    text = whole = tokenizer.decode(ids)
+    sign = tokenizer.decode([tokenizer.unk_id])
+    for place in reversed(range(len(ids))):  # from the end, so that earlier offsets hold
+        position = positions[place]
+        word = words[position] if 0 <= position < len(words) else ""
+        if ids[place] != tokenizer.unk_id or not word:
+            continue
+        start, end = (tokenizer.decode(ids[:count]) for count in (place, place + 1))
+        if not (whole.startswith(end) and end.startswith(start)):
+            continue
+        span = end[len(start) :]
+        found = sign if sign in span else sign.strip()
+        text = text[: len(start)] + span.replace(found, word, 1) + text[len(end) :]
+    return text
+
+
+@functools.lru_cache(maxsize=4)
+def _processor(model_proto):
+    import sentencepiece
+
+    return sentencepiece.SentencePieceProcessor(model_proto=model_proto)

@@ -176,6 +176,24 @@ def _add_translate(subparsers):
         metavar="FILE",
         help="file with a sentence a line; - is standard input, the default without TEXT",
     )
+    command.add_argument(
+        "--output",
+        metavar="FILE",
+        help="new file for the translations of --input; interrupted, the same command goes on",
+    )
+    command.add_argument(
+        "--format", choices=("lines", "jsonl"), default="lines", help="of --input and --output"
+    )
+    command.add_argument("--source-key", default="source", metavar="KEY", help="of JSON lines")
+    command.add_argument(
+        "--n-best", type=int, metavar="N", help="translations a text with scores, in JSON lines"
+    )
+    command.add_argument(
+        "--too-long",
+        choices=("error", "skip"),
+        default="error",
+        help="stop at a text with too many tokens, or leave its translation empty",
+    )
     _add_search(command)
 
 
@@ -236,6 +254,10 @@ def _add_search(command):
 def _usage_problem(arguments):
     if arguments.command == "translate" and arguments.text and arguments.input:
         return "translate takes TEXT or --input, not both"
+    if arguments.command == "translate" and not (arguments.output and arguments.input):
+        of_files = (arguments.format, arguments.n_best, arguments.too_long)
+        if arguments.output or of_files != ("lines", None, "error"):
+            return "--output goes with --input; --format, --n-best and --too-long with both"
     if arguments.command == "evaluate" and (arguments.backend == "python") != (
         arguments.artifact is None
     ):

@@ -3,7 +3,9 @@
 import os
 import shlex
 import sys
+import time
 
+_SAY_SECONDS = 10
 _CHUNK = 256  # sentences translated before the output is flushed
 
 
@@ -73,6 +75,9 @@ def _load_run(arguments):
 
 
 def translate(arguments):
+    if arguments.output:
+        _translate_file(arguments)
+        return
     from keras_transformer.text import read_lines
 
     lines = iter(arguments.text or read_lines(arguments.input or "-"))
@@ -91,6 +96,35 @@ def translate(arguments):
             f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
             "is empty"
         )
+
+
+def _translate_file(arguments):
+    from keras_transformer.decoding.files import FileFormat, translate_file
+
+    run = _load_run(arguments)
+    form = FileFormat(
+        format=arguments.format,
+        source_key=arguments.source_key,
+        n_best=arguments.n_best,
+        too_long=arguments.too_long,
+    )
+    start, said = time.monotonic(), [0.0]
+
+    def progress(done):
+        seconds = time.monotonic() - start
+        if seconds - said[0] >= _SAY_SECONDS:
+            said[0] = seconds
+            print(f"{done:,} lines after {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    done = translate_file(
+        run.translator(),
+        arguments.input,
+        arguments.output,
+        form=form,
+        fingerprint=repr((run.fingerprint, run.strategy, form, os.path.abspath(arguments.input))),
+        progress=progress,
+    )
+    print(f"{arguments.output}: {done:,} lines")
 
 
 def _chunks(lines, size):

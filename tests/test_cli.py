@@ -272,6 +272,8 @@ def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root
         ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
          "--artifact", "c", "--beam-size", "3"],
         ["translate", "run", "text", "--beam-size", "many"],
+        ["translate", "run", "text", "--output", "file"],
+        ["translate", "run", "--input", "file", "--format", "jsonl"],
         ["export", "run", "out"],
         ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
     ],
@@ -402,3 +404,24 @@ def test_json_lines_train_and_faulty_lines_are_told(toy, tmp_path, capsys):
     assert "training: 80 pairs, 79 usable" in errors and "not_object" in errors
     assert "packed 79 pairs into" in errors
     assert load_run(tmp_path / "run").config.packed
+
+
+def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
+    texts = ["ba ke", "", "gu", "ko ba"]
+    expected = load_run(run_dir).translator().translate(texts)
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"t": text}) + "\n" for text in texts))
+    command = ["translate", str(run_dir), "--input", str(source), "--output", str(output)]
+    command += ["--format", "jsonl", "--source-key", "t"]
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == f"{output}: 4 lines\n"
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert lines == [
+        {"t": text, "translation": made} for text, made in zip(texts, expected, strict=True)
+    ]
+    assert cli.main(command) == 1
+    assert "translations need a new file" in capsys.readouterr().err
+    output.unlink()
+    assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
+    first = json.loads(output.read_text().splitlines()[0])["translations"]
+    assert len(first) == 2 and first[0]["score"] >= first[1]["score"]

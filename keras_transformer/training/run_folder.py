@@ -1,6 +1,7 @@
 """The folder of a run: what lies where, making it at once, and loading it."""
 
 import dataclasses
+import hashlib
 import os
 import shutil
 import tempfile
@@ -33,6 +34,7 @@ class Run:
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
+        fingerprint: A hash of the model's file and of the tokenizers.
     """
 
     model: Transformer
@@ -41,6 +43,7 @@ class Run:
     config: TransformerConfig
     experiment: Experiment
     samples: tuple
+    fingerprint: str
 
     @property
     def strategy(self):
@@ -102,6 +105,13 @@ def load_run(run_dir):
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
+        fingerprint="-".join(
+            [
+                hashlib.sha256((run_dir / MODEL_FILE).read_bytes()).hexdigest(),
+                tokenizers.source.fingerprint,
+                tokenizers.target.fingerprint,
+            ]
+        ),
     )
 
 

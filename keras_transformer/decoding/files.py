@@ -1,0 +1,205 @@
+"""Whole files: translated in full batches, in their order, within bounded memory, and resumed."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+
+from keras_transformer.arguments import check_choice, check_size
+from keras_transformer.text import read_lines
+
+FORMATS = ("lines", "jsonl")
+TOO_LONG = ("error", "skip")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """What a line of a file is, and what becomes of it.
+
+    Attributes:
+        format: `"lines"`: a sentence a line, a translation a line. `"jsonl"`: a JSON object a
+            line, which gets the key `translation`, or `translations` where several are asked for.
+        source_key: Where an object holds its text.
+        n_best: Translations a text, each with its score and whether the limit has cut it;
+            JSON lines only.
+        too_long: `"error"` stops at a text that is longer than the translator takes and names its
+            line; `"skip"` gives it an empty translation.
+    """
+
+    format: str = "lines"
+    source_key: str = "source"
+    n_best: int | None = None
+    too_long: str = "error"
+
+    def __post_init__(self):
+        check_choice(FORMATS, format=self.format)
+        check_choice(TOO_LONG, too_long=self.too_long)
+        check_size(optional=True, n_best=self.n_best)
+        if self.n_best is not None and self.format != "jsonl":
+            raise ValueError(
+                "`n_best` needs a place for several translations: format 'jsonl'. "
+                f"Received: n_best={self.n_best}, format={self.format!r}"
+            )
+
+    def read(self, path):
+        """Yields `(number, text, record)` of each line, from 1; the record is of JSON lines.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if a line is no UTF-8, or no object with a string at `source_key`.
+        """
+        for number, line in enumerate(read_lines(path), start=1):
+            if self.format == "lines":
+                yield number, line, None
+            else:
+                yield number, *self._parsed(line, f"{path}, line {number}")
+
+    def _parsed(self, line, place):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get(self.source_key), str):
+            raise ValueError(
+                f"every line must be a JSON object with a string at {self.source_key!r}. "
+                f"Received: {place}: {line[:80]!r}"
+            )
+        return record[self.source_key], record
+
+    def translated(self, translator, items):
+        """The output lines of some `(number, text, record)`, in order.
+
+        Args:
+            translator: A `Translator`, or what has its `source_ids`, `translate` and
+                `translate_with_details`.
+            items: A list.
+
+        Raises:
+            ValueError: if a text is too long and `too_long` is `"error"`, with its line.
+        """
+        short = [item for item in items if self._fits(translator, *item[:2])]
+        texts = [text for _, text, _ in short]
+        if self.n_best is None:
+            found = translator.translate(texts)
+        else:
+            found = [
+                [
+                    {"text": each.text, "score": each.score, "truncated": each.truncated}
+                    for each in hypotheses
+                ]
+                for hypotheses in translator.translate_with_details(texts, n_best=self.n_best)
+            ]
+        by_number = {number: made for (number, _, _), made in zip(short, found, strict=True)}
+        nothing = "" if self.n_best is None else []
+        return [self._line(record, by_number.get(number, nothing)) for number, _, record in items]
+
+    def _fits(self, translator, number, text):
+        try:
+            translator.source_ids(text)
+        except ValueError as error:
+            if self.too_long == "error":
+                raise ValueError(f"line {number}: {error}") from error
+            return False
+        return True
+
+    def _line(self, record, made):
+        if record is None:
+            return made
+        key = "translation" if self.n_best is None else "translations"
+        return json.dumps({**record, key: made}, ensure_ascii=False)
+
+
+def translate_file(
+    translator,
+    source,
+    output,
+    *,
+    form=None,
+    fingerprint="",
+    window=4096,
+    progress=lambda done: None,
+):
+    """Translates a file into a new one, of which nothing is lost when it is interrupted.
+
+    Lines are read `window` at a time, sorted by length into full batches, and written in their
+    order to `output` with `.part` behind its name, which becomes `output` at the end. The same
+    call goes on where an earlier one stopped. Memory does not grow with the file.
+
+    Args:
+        translator: A `Translator`.
+        source: The file to read, plain or gzip; `"-"` is standard input.
+        output: The file to make.
+        form: A `FileFormat`; a sentence a line when `None`.
+        fingerprint: Names what makes the translations (model, search, file): a part that another
+            one has made is refused.
+        window: Lines at a time.
+        progress: Called with the number of lines done, after each window.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        FileExistsError: if `output` exists, or a part of it that belongs to another job.
+        FileNotFoundError: if there is no `source`.
+        ValueError: if a line is faulty, or there is none.
+    """
+    form, output = form or FileFormat(), pathlib.Path(output)
+    check_size(window=window)
+    if output.exists():
+        raise FileExistsError(f"translations need a new file. Received: {output}")
+    part = _Part(output, fingerprint)
+    done, size = part.start()
+    items = itertools.islice(form.read(source), done, None)
+    with open(part.path, "ab") as file:
+        file.truncate(size)
+        while chosen := list(itertools.islice(items, window)):
+            lines = form.translated(translator, chosen)
+            # A translation is a line whatever is in it.
+            text = "".join(line.replace("\n", " ").replace("\r", " ") + "\n" for line in lines)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            done += len(chosen)
+            part.note(done, file.tell())
+            progress(done)
+    if not done:
+        part.remove()
+        raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
+    os.replace(part.path, output)
+    part.remove()
+    return done
+
+
+class _Part:
+    """An unfinished output, and beside it how far it has come."""
+
+    def __init__(self, output, fingerprint):
+        self.path = output.with_name(f"{output.name}.part")
+        self._note = output.with_name(f"{output.name}.part.json")
+        self._fingerprint = fingerprint
+
+    def start(self):
+        """The lines and bytes that are done."""
+        if not self._note.exists():
+            self.path.unlink(missing_ok=True)  # not a line of it was finished
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return 0, 0
+        note = json.loads(self._note.read_text(encoding="utf-8"))
+        if note["fingerprint"] != self._fingerprint or not self.path.exists():
+            raise FileExistsError(
+                "an interrupted translation goes on only with the same run, search and file; "
+                f"delete it to start anew. Received: {self._note}"
+            )
+        return note["lines"], note["bytes"]
+
+    def note(self, lines, size):
+        """Remembers what is done; a kill at any moment leaves the old note or the new one."""
+        fields = {"fingerprint": self._fingerprint, "lines": lines, "bytes": size}
+        temporary = self._note.with_name(f".writing-{self._note.name}")
+        temporary.write_text(json.dumps(fields) + "\n", encoding="utf-8")
+        os.replace(temporary, self._note)
+
+    def remove(self):
+        self._note.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)

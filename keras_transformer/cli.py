@@ -136,9 +136,10 @@ def _add_prepare(subparsers):
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--gzip", action="store_true", help="compress the shards")
     command.add_argument(
-        "--beam",
+        "--beam-pipeline",
+        dest="beam",
         metavar="OPTIONS",
-        help="run as an Apache Beam pipeline with these options, such as '--runner=DirectRunner'",
+        help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
     )
 
 
@@ -187,6 +188,12 @@ def _add_translate(subparsers):
     command.add_argument("--source-key", default="source", metavar="KEY", help="of JSON lines")
     command.add_argument(
         "--n-best", type=int, metavar="N", help="translations a text with scores, in JSON lines"
+    )
+    command.add_argument(
+        "--beam-pipeline",
+        dest="beam",
+        metavar="OPTIONS",
+        help="translate on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
     )
     command.add_argument(
         "--too-long",
@@ -255,9 +262,9 @@ def _usage_problem(arguments):
     if arguments.command == "translate" and arguments.text and arguments.input:
         return "translate takes TEXT or --input, not both"
     if arguments.command == "translate" and not (arguments.output and arguments.input):
-        of_files = (arguments.format, arguments.n_best, arguments.too_long)
-        if arguments.output or of_files != ("lines", None, "error"):
-            return "--output goes with --input; --format, --n-best and --too-long with both"
+        of_files = (arguments.format, arguments.n_best, arguments.too_long, arguments.beam)
+        if arguments.output or of_files != ("lines", None, "error", None):
+            return "--output goes with --input; --format, --n-best, --too-long, --beam-pipeline with both"
     if arguments.command == "evaluate" and (arguments.backend == "python") != (
         arguments.artifact is None
     ):

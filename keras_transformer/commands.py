@@ -1,5 +1,6 @@
 """What each command of `keras-transformer` does with its arguments."""
 
+import functools
 import os
 import shlex
 import sys
@@ -38,10 +39,8 @@ def prepare(arguments):
         options["target_tokenizer"] = text.load_tokenizer(arguments.target_tokenizer)
     write = text.prepare
     if arguments.beam is not None:
-        from apache_beam.options.pipeline_options import PipelineOptions
-
         write = text.prepare_with_beam
-        options["options"] = PipelineOptions(shlex.split(arguments.beam))
+        options["options"] = _beam_options(arguments)
     tokenizer = text.load_tokenizer(arguments.tokenizer)
     made = write(corpus, tokenizer, arguments.output, **options)
     print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")
@@ -108,6 +107,18 @@ def _translate_file(arguments):
         n_best=arguments.n_best,
         too_long=arguments.too_long,
     )
+    if arguments.beam is not None:
+        from keras_transformer.decoding.beam_files import translate_file_with_beam
+
+        done = translate_file_with_beam(
+            functools.partial(_translator_of, arguments),
+            arguments.input,
+            arguments.output,
+            form=form,
+            options=_beam_options(arguments),
+        )
+        print(f"{arguments.output}: {done:,} lines")
+        return
     start, said = time.monotonic(), [0.0]
 
     def progress(done):
@@ -125,6 +136,16 @@ def _translate_file(arguments):
         progress=progress,
     )
     print(f"{arguments.output}: {done:,} lines")
+
+
+def _translator_of(arguments):
+    return _load_run(arguments).translator()
+
+
+def _beam_options(arguments):
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    return PipelineOptions(shlex.split(arguments.beam))
 
 
 def _chunks(lines, size):

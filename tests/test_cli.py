@@ -1,3 +1,4 @@
+import importlib.util
 import io
 import json
 import os
@@ -425,3 +426,24 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
     first = json.loads(output.read_text().splitlines()[0])["translations"]
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("apache_beam"),
+    reason="needs apache-beam: pip install apache-beam",
+)
+@pytest.mark.filterwarnings("default")
+def test_the_beam_runner_gives_the_same_files(run_dir, toy, tmp_path):
+    source = str(toy.parent / "valid.src")
+    command = ["translate", str(run_dir), "--input", source, "--output"]
+    assert cli.main([*command, str(tmp_path / "a")]) == 0
+    assert cli.main([*command, str(tmp_path / "b"), "--beam-pipeline=--runner=DirectRunner"]) == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    files = ["--source", source, "--target", str(toy.parent / "valid.tgt"), "--shards", "2"]
+    command = ["prepare", "--tokenizer", str(run_dir / "tokenizer.model"), *files]
+    assert cli.main([*command, str(tmp_path / "c")]) == 0
+    assert cli.main([*command, str(tmp_path / "d"), "--beam-pipeline=--runner=DirectRunner"]) == 0
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "cd"
+    )
+    assert one == other

@@ -154,10 +154,7 @@ def translate_file(
     with open(part.path, "ab") as file:
         file.truncate(size)
         while chosen := list(itertools.islice(items, window)):
-            lines = form.translated(translator, chosen)
-            # A translation is a line whatever is in it.
-            text = "".join(line.replace("\n", " ").replace("\r", " ") + "\n" for line in lines)
-            file.write(text.encode())
+            file.write(as_lines(form.translated(translator, chosen)))
             file.flush()
             os.fsync(file.fileno())
             done += len(chosen)
@@ -169,6 +166,11 @@ def translate_file(
     os.replace(part.path, output)
     part.remove()
     return done
+
+
+def as_lines(texts):
+    """Texts as bytes, each a line whatever is in it."""
+    return "".join(text.replace("\n", " ").replace("\r", " ") + "\n" for text in texts).encode()
 
 
 class _Part:

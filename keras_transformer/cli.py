@@ -264,7 +264,7 @@ def _usage_problem(arguments):
     if arguments.command == "translate" and not (arguments.output and arguments.input):
         of_files = (arguments.format, arguments.n_best, arguments.too_long, arguments.beam)
         if arguments.output or of_files != ("lines", None, "error", None):
-            return "--output goes with --input; --format, --n-best, --too-long, --beam-pipeline with both"
+            return "--output goes with --input; what says how goes with both"
     if arguments.command == "evaluate" and (arguments.backend == "python") != (
         arguments.artifact is None
     ):

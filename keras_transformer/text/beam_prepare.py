@@ -16,19 +16,17 @@ from keras_transformer.text.lines import Faults
 from keras_transformer.text.sharding import (
     check_options,
     corpus_name,
+    finish,
     new_folder,
     rows,
-    save_tokenizers,
 )
 from keras_transformer.text.shards import (
-    INDEX,
     PreparedCorpus,
     ShardWriter,
-    make_index,
     shard_file,
     shard_of,
 )
-from keras_transformer.text.tokenized import check_not_empty, tokenize_chunk
+from keras_transformer.text.tokenized import tokenize_chunk
 from keras_transformer.text.tokenizer import load_tokenizer
 
 _CHUNK = 1024  # pairs that travel together
@@ -89,18 +87,8 @@ def prepare_with_beam(
         _run(beam, options, corpus, tokenizers, temporary, max_length, shards, seed, compression)
         faults = Faults(**_take(temporary / _FAULTS))
         entries = [_take(temporary / _ENTRY.format(shard)) for shard in range(shards)]
-        check_not_empty(sum(entry["pairs"] for entry in entries), max_length, faults)
-        save_tokenizers(temporary, tokenizer, target_tokenizer)
-        index = make_index(
-            corpus_name(corpus),
-            tokenizers,
-            max_length=max_length,
-            seed=seed,
-            compression=compression,
-            faults=faults,
-            shards=entries,
-        )
-        (temporary / INDEX).write_text(index, encoding="utf-8")
+        fields = {"max_length": max_length, "seed": seed, "compression": compression}
+        finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **fields)
     return PreparedCorpus(folder)
 
 

@@ -74,19 +74,22 @@ def prepare(
             for place, source, target in zip(places, *rows(columns), strict=True):
                 writers[place].write(source, target)
         entries = [writer.close() for writer in writers]
-        check_not_empty(sum(entry["pairs"] for entry in entries), max_length, faults)
-        save_tokenizers(temporary, tokenizer, target_tokenizer)
-        index = make_index(
-            corpus_name(corpus),
-            tokenizers,
-            max_length=max_length,
-            seed=seed,
-            compression=compression,
-            faults=faults,
-            shards=entries,
-        )
-        (temporary / INDEX).write_text(index, encoding="utf-8")
+        options = {"max_length": max_length, "seed": seed, "compression": compression}
+        finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **options)
     return PreparedCorpus(folder)
+
+
+def finish(folder, corpus, tokenizer, target_tokenizer, entries, faults, **options):
+    """Writes what stands beside the shards: the tokenizers, and the index of their entries.
+
+    Raises:
+        ValueError: if there is no pair.
+    """
+    check_not_empty(sum(entry["pairs"] for entry in entries), options["max_length"], faults)
+    save_tokenizers(folder, tokenizer, target_tokenizer)
+    tokenizers = tokenizer, target_tokenizer or tokenizer
+    index = make_index(corpus_name(corpus), tokenizers, faults=faults, shards=entries, **options)
+    (folder / INDEX).write_text(index, encoding="utf-8")
 
 
 def check_options(corpus, folder, max_length, shards, seed, compression):

@@ -35,6 +35,11 @@ class TimeBudget(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+def updates_of(model):
+    """How many updates the optimizer of a model has made."""
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+
 class MetricsFile(keras.callbacks.Callback):
     """Writes a JSON line an epoch; an epoch that is done again replaces its line."""
 
@@ -50,9 +55,9 @@ class MetricsFile(keras.callbacks.Callback):
         lines = [line for line in lines if json.loads(line)["epoch"] <= epoch]
         record = {
             "epoch": epoch + 1,
-            "step": int(self.model.optimizer.iterations),
+            "step": updates_of(self.model),
             "seconds": round(self._checkpoint.progress.seconds, 1),
-            "learning_rate": float(self.model.optimizer.learning_rate),
+            "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
             **{name: float(value) for name, value in (logs or {}).items()},
         }
         text = "\n".join([*lines, json.dumps(record)]) + "\n"

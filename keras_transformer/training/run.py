@@ -8,7 +8,7 @@ import keras
 
 from keras_transformer.models import Transformer
 from keras_transformer.training.averaging import average_weights
-from keras_transformer.training.callbacks import Clock, MetricsFile, TimeBudget
+from keras_transformer.training.callbacks import Clock, MetricsFile, TimeBudget, updates_of
 from keras_transformer.training.checkpoint import BEST_FILE, TrainingCheckpoint
 from keras_transformer.training.data import (
     TrainingData,
@@ -98,7 +98,7 @@ def train(experiment, run_dir, *, resume=True):
     with contextlib.redirect_stdout(sys.stderr):
         fitting = _Fitting(model, experiment, data, run_dir, corpora[1], chief)
         fitting.run()
-        steps, warmup = int(model.optimizer.iterations), experiment.training.warmup_steps
+        steps, warmup = updates_of(model), experiment.training.warmup_steps
         if steps < warmup:
             say(
                 f"training ended after {steps} updates, within the warm-up of {warmup}: "

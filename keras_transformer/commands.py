@@ -119,6 +119,9 @@ def _translate_file(arguments):
         )
         print(f"{arguments.output}: {done:,} lines")
         return
+    from keras_transformer.training.run_folder import model_fingerprint
+
+    model = model_fingerprint(arguments.run_dir)
     start, said = time.monotonic(), [0.0]
 
     def progress(done):
@@ -132,7 +135,7 @@ def _translate_file(arguments):
         arguments.input,
         arguments.output,
         form=form,
-        fingerprint=repr((run.fingerprint, run.strategy, form, os.path.abspath(arguments.input))),
+        fingerprint=repr((model, run.strategy, form, os.path.abspath(arguments.input))),
         progress=progress,
     )
     print(f"{arguments.output}: {done:,} lines")

@@ -34,7 +34,6 @@ class Run:
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
-        fingerprint: A hash of the model's file and of the tokenizers.
     """
 
     model: Transformer
@@ -43,7 +42,6 @@ class Run:
     config: TransformerConfig
     experiment: Experiment
     samples: tuple
-    fingerprint: str
 
     @property
     def strategy(self):
@@ -105,14 +103,14 @@ def load_run(run_dir):
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
-        fingerprint="-".join(
-            [
-                hashlib.sha256((run_dir / MODEL_FILE).read_bytes()).hexdigest(),
-                tokenizers.source.fingerprint,
-                tokenizers.target.fingerprint,
-            ]
-        ),
     )
+
+
+def model_fingerprint(run_dir):
+    """A hash of the model and the tokenizers of a finished run."""
+    with open(Path(run_dir) / MODEL_FILE, "rb") as file:
+        model = hashlib.file_digest(file, "sha256").hexdigest()
+    return (model, *(each.fingerprint for each in Tokenizers.load(run_dir)))
 
 
 def check_folder(run_dir, experiment, resume):

@@ -11,9 +11,10 @@ from keras import ops
 from keras_transformer.arguments import check_choice
 from keras_transformer.decoding import Translator
 from keras_transformer.export import runner
+from keras_transformer.export.device_graphs import DEVICE_SIGNATURE, DeviceModule
 from keras_transformer.export.folder import new_folder
+from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.signatures import DEVICE_SIGNATURE, DeviceModule, check_backend
 from keras_transformer.models import Transformer
 from keras_transformer.quiet import quiet
 

@@ -5,8 +5,9 @@ import time
 
 from keras_transformer.decoding import Translator
 from keras_transformer.export.folder import new_folder
+from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.signatures import TEXT_SIGNATURE, ServingModule, check_backend
+from keras_transformer.export.serving_graphs import TEXT_SIGNATURE, ServingModule
 
 REPORT = "assets.extra/parity.json"
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import Greedy, Transformer, Translator
-from keras_transformer.export import ParityError, export_saved_model, signatures
+from keras_transformer.export import ParityError, export_saved_model, serving_graphs
 from keras_transformer.text import SentencePieceTokenizer
 
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
@@ -100,7 +100,7 @@ def test_an_id_outside_the_vocabulary_is_an_error(serve_ids, outside):
 def test_the_strategy_is_exported(trained, tokenizer, texts):
     strategy = Greedy(extra_length=2, max_length=5)
     live = Translator(trained, tokenizer, strategy)
-    module = signatures.ServingModule(live)
+    module = serving_graphs.ServingModule(live)
     rows = live.pad([live.source_ids(text) for text in texts[:7]])
     ids = module.signatures["translate_ids"](source_ids=tf.constant(rows))["target_ids"].numpy()
     assert ids.shape == (7, 5)
@@ -232,12 +232,12 @@ def test_answers_in_a_process_that_has_tensorflow_only(
 
 
 def test_a_wrong_artefact_is_not_written(trained, tokenizer, texts, tmp_path, monkeypatch):
-    decode = signatures.decode
+    decode = serving_graphs.decode
 
     def short(model, source_ids, strategy):
         return decode(model, source_ids, Greedy(max_length=2))
 
-    monkeypatch.setattr(signatures, "decode", short)
+    monkeypatch.setattr(serving_graphs, "decode", short)
     with pytest.raises(ParityError, match="savedmodel must give at least 100% of Python's tokens"):
         export_saved_model(trained, tokenizer, tmp_path / "new" / "model", samples=texts)
     assert list(tmp_path.iterdir()) == []

@@ -115,7 +115,7 @@ class BeamSearch(SearchOptions):
 
         def advance(position, token_ids, alive, finished, done, cache):
             logits, cache = step(token_ids, cache, position)
-            log_probs = self._log_probs(logits[:, -1], constraints, position, alive.ids)
+            log_probs = self._log_probs(ops.squeeze(logits, 1), constraints, position, alive.ids)
             beams, tokens, grown = _best_continuations(alive, *log_probs, self.beam_size, position)
             ends = ops.equal(tokens, special_ids.eos_id)
             ended_scores = self._penalised(

@@ -58,12 +58,13 @@ class TokenLoop:
     def advance(self, position, token_ids, output_ids, log_probs, finished, cache):
         """The fields of a `TokenState` -> the next one, with a token more in unfinished rows."""
         logits, cache = self.step(token_ids, cache, position)
-        chosen = self.choose(logits[:, -1], position, output_ids)
+        logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
+        chosen = self.choose(logits, position, output_ids)
         token_ids = ops.where(finished, self.special_ids.pad_id, chosen)
         is_slot = ops.equal(ops.arange(self.slots), position)
         output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
         if self.scores:
-            own = ops.log_softmax(ops.cast(logits[:, -1], "float32"), axis=-1)
+            own = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
             own = ops.take_along_axis(own, ops.expand_dims(chosen, 1), axis=1)
             own = ops.where(ops.expand_dims(finished, 1), 0.0, own)
             log_probs = ops.where(is_slot, own, log_probs)

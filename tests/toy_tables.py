@@ -1,5 +1,6 @@
 """A table of probabilities in a model's place, and the rules of a search in plain Python."""
 
+import dataclasses
 import functools
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import numpy as np
 from backend import array, in_graph, tensor
 from keras import ops
 
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 
 V, KEYS = 11, 13
@@ -29,6 +31,8 @@ def search(strategy, table, limits, run=in_graph, source_ids=None, **inputs):
     `inputs` are `prefix_ids` and `allowed_ids`; `source_ids` are rows of `SOURCES` by default.
     """
     source_ids = SOURCES[: len(limits)] if source_ids is None else source_ids
+    if isinstance(strategy, BeamSearch):
+        strategy = dataclasses.replace(strategy, token_log_probs=True)
     names = tuple(inputs)
     run = searcher(strategy, int(max(limits)), names, run)
     arrays = [tensor(np.array(inputs[name], "int32")) for name in names]

@@ -15,17 +15,35 @@ class Constraints:
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads, or `None`.
         allowed_ids: (B, A) int32, the only ids that each row may hold beside EOS, then pads, or
             `None`. They must lie in [0, V).
+        limits: (B,) int32, most tokens of each row. With it and a `target_size` of `special_ids`
+            what no row may hold is found out once, before the search.
+        ends_apart: Whether the search asks for EOS by itself.
 
     Raises:
         ValueError: if EOS is forbidden.
     """
 
-    def __init__(self, options, special_ids, prefix_ids=None, allowed_ids=None):
+    def __init__(
+        self,
+        options,
+        special_ids,
+        prefix_ids=None,
+        allowed_ids=None,
+        *,
+        limits=None,
+        ends_apart=False,
+    ):
         options.check_ids(special_ids)
-        self.options = options
+        self.options, self.ends_apart = options, ends_apart
         self.special_ids = special_ids
         self.prefix_ids = _repeated(prefix_ids, options.beams)
         self.allowed_ids = _repeated(allowed_ids, options.beams)
+        self._control_bias = None
+        vocab_size = getattr(special_ids, "target_size", None)
+        if vocab_size is not None and limits is not None:
+            # Not a constant, which would be V floats more in an exported file.
+            never = ops.cast(ops.min(limits) < 0, "float32")
+            self._control_bias = self._bias_of_controls(vocab_size, never)
 
     @property
     def forbids_only_controls(self):
@@ -34,6 +52,23 @@ class Constraints:
         return not self._can_leave_nothing and not (
             options.min_length > 1 or self.changes_probabilities
         )
+
+    def without_controls(self, logits):
+        """(R, V) logits as float32, IMPOSSIBLE at pad and BOS, which training never scores.
+
+        For beam search, which looks at EOS apart, also there.
+        """
+        bias = self._control_bias
+        if bias is None:
+            bias = self._bias_of_controls(logits.shape[-1], ops.zeros((), "float32"))
+        return ops.cast(logits, "float32") + bias
+
+    def _bias_of_controls(self, vocab_size, zero):
+        ids, special_ids = ops.arange(vocab_size), self.special_ids
+        is_control = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
+        if self.ends_apart:
+            is_control = ops.logical_or(is_control, ids == special_ids.eos_id)
+        return ops.where(is_control, ops.cast(IMPOSSIBLE, "float32"), zero)
 
     @property
     def changes_probabilities(self):

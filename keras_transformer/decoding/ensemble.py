@@ -86,6 +86,11 @@ class Ensemble:
         pairs = zip(self.models, cache, strict=True)
         return tuple(model.reorder(own, rows) for model, own in pairs)
 
+    def grow(self, cache, count):
+        """The caches with room for `count` more target tokens."""
+        pairs = zip(self.models, cache, strict=True)
+        return tuple(model.grow(own, count) for model, own in pairs)
+
 
 def _mean(logits):
     """The log of the mean of the members' probabilities; one member's logits as they are."""

@@ -6,27 +6,8 @@ from keras import ops
 
 from keras_transformer.arguments import check_flag
 from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.decoding.selection import likeliest
 from keras_transformer.decoding.token_loop import TokenSearch
-
-
-def likeliest_tokens(logits, special_ids):
-    """(R, V) logits -> (R,) int32, the likeliest token that is neither pad nor BOS.
-
-    Training never scores those two, so their logits mean nothing. At most two of the three best
-    can be among them. (Not `ops.argmax`: it has no LiteRT form.)
-    """
-    best = ops.top_k(logits, min(3, logits.shape[-1]))[1]
-    chosen = best[:, -1]
-    for rank in reversed(range(best.shape[-1] - 1)):
-        token = best[:, rank]
-        is_text = ops.logical_and(token != special_ids.pad_id, token != special_ids.bos_id)
-        chosen = ops.where(is_text, token, chosen)
-    return chosen
-
-
-def likeliest(scores):
-    """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
-    return ops.cast(ops.top_k(scores, 1)[1][:, 0], "int32")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +38,7 @@ class Greedy(TokenSearch):
     def chooser(self, constraints, source_ids=None):
         def choose(logits, position, output_ids):
             if constraints.forbids_only_controls:
-                chosen = likeliest_tokens(logits, constraints.special_ids)
+                chosen = likeliest(constraints.without_controls(logits))
                 return constraints.forced(chosen, position)
             guide = constraints.guiding_logits(logits, position, output_ids)
             banned = constraints.banned(logits.shape[-1], position, output_ids)

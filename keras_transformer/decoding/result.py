@@ -5,6 +5,10 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.growth import Growth
+
+_LONGER = 8  # tokens that most outputs are at most longer than their inputs
+
 
 class DecodingResult(NamedTuple):
     """What a search found, a row a sentence."""
@@ -39,7 +43,8 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
     config = model.config
     strategy.check_ids(config, config.target_size)
     limits, slots = source_limits(source_ids, strategy, config)
-    cache = model.start(model.encode(source_ids), slots, strategy.beams)
+    first, growth = _growth(model, slots, ops.shape(source_ids)[1], strategy.beams)
+    cache = model.start(model.encode(source_ids), first, strategy.beams)
     step = functools.partial(model.step, beams=strategy.beams)
     found = strategy.search(
         step,
@@ -48,6 +53,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
         slots,
         config,
         reorder=model.reorder,
+        growth=growth,
         prefix_ids=prefix_ids,
         allowed_ids=allowed_ids,
         source_ids=source_ids,
@@ -85,18 +91,28 @@ def generate(model, prompt_ids, strategy):
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
-    cache = model.start(batch * strategy.beams, slots)
+    first, growth = _growth(model, slots, width, strategy.beams)
+    cache = model.start(batch, first, strategy.beams)
+    step = functools.partial(model.step, beams=strategy.beams)
     found = strategy.search(
-        model.step,
+        step,
         cache,
         limits,
         slots,
         config,
         reorder=model.reorder,
+        growth=growth,
         prefix_ids=prompt_ids,
         source_ids=prompt_ids,
     )
     return _result(found, limits, config)
+
+
+def _growth(model, slots, length, beams):
+    """The slots to start with for inputs of `length` tokens, and how a cache gets more."""
+    if isinstance(slots, int):  # sizes may not change, as on JAX and under XLA
+        return slots, None
+    return ops.minimum(slots, 0), Growth(model.grow, 32 if beams == 1 else 16, length + _LONGER)
 
 
 def _limited(limits, slots, strategy, config):

@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_transformer.arguments import check_count, check_finite, check_size
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.decoding.greedy import likeliest
 from keras_transformer.decoding.noise import gumbel_noise, sample_keys
+from keras_transformer.decoding.selection import likeliest
 from keras_transformer.decoding.token_loop import TokenSearch
 
 _LOWEST_TEMPERATURE = 1e-6  # logits over less might leave float32

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.growth import search_loop
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.options import SearchOptions
 
@@ -37,6 +38,7 @@ class TokenLoop:
     def __init__(self, choose, step, limits, slots, special_ids, scores):
         self.choose, self.step = choose, step
         self.limits, self.slots = limits, slots
+        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
         self.special_ids, self.scores = special_ids, scores
 
     def start(self, cache):
@@ -61,7 +63,7 @@ class TokenLoop:
         logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
         chosen = self.choose(logits, position, output_ids)
         token_ids = ops.where(finished, self.special_ids.pad_id, chosen)
-        is_slot = ops.equal(ops.arange(self.slots), position)
+        is_slot = ops.equal(self.places, position)
         output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
         if self.scores:
             own = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
@@ -104,23 +106,26 @@ class TokenSearch(SearchOptions, abc.ABC):
         source_ids=None,
     ):
         """The `TokenLoop` of `search`, whose arguments these are."""
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, limits=limits)
         if self.beams > 1:
             limits = ops.repeat(limits, self.beams, axis=0)
         choose = self.chooser(constraints, source_ids)
         return TokenLoop(choose, step, limits, slots, special_ids, self.keeps_scores)
 
-    def search(self, step, cache, limits, slots, special_ids, *, reorder=None, **inputs):
+    def search(
+        self, step, cache, limits, slots, special_ids, *, reorder=None, growth=None, **inputs
+    ):
         """Decodes until every row has ended.
 
         Args:
             step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`, where
                 R = B * `beams`.
-            cache: What `step` needs before the first token, with at least `slots` slots.
+            cache: What `step` needs before the first token, with `slots` slots; none with `growth`.
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
             special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
             reorder: Not needed: a row goes on from itself.
+            growth: As of `search_loop`.
             **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
                 row must begin with, which count towards the limits; `allowed_ids`, the only ids
                 beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.
@@ -130,7 +135,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             no EOS.
         """
         loop = self.loop(step, limits, slots, special_ids, **inputs)
-        end = TokenState(*ops.while_loop(loop.is_unfinished, loop.advance, loop.start(cache)))
+        end = search_loop(loop.is_unfinished, loop.advance, loop.start(cache), growth)
         if not self.keeps_scores:
             return Hypotheses(self._by_source(end.output_ids, slots))
         return Hypotheses(

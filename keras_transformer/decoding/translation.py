@@ -44,7 +44,7 @@ def with_scores(strategy, n_best):
         ValueError: if it cannot find as many.
     """
     names = {field.name for field in dataclasses.fields(strategy)}
-    changes = {"scores": True} if "scores" in names else {}
+    changes = {name: True for name in ("scores", "token_log_probs") if name in names}
     if n_best is not None and "n_best" in names:
         changes["n_best"] = n_best
     elif n_best not in (None, 1):

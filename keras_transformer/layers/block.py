@@ -146,8 +146,8 @@ class TransformerBlock(keras.layers.Layer):
             setattr(self, f"{name}_norm", norm)
             setattr(self, f"{name}_dropout", dropout)
 
-    def _start_self_attention(self, batch, max_length):
-        return empty_slots(batch, self.self_attention, max_length)
+    def _start_self_attention(self, batch, size, beams):
+        return empty_slots(batch, self.self_attention, size, beams)
 
     def _enter(self, name, inputs, **norm):
         """What the sub-layer `name` reads."""

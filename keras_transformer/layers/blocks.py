@@ -81,15 +81,14 @@ class EncoderBlock(TransformerBlock):
         states = self._feed(states, inputs, **norm)
         return (states, weights) if return_attention_scores else states
 
-    def start(self, batch, max_length):
-        """An empty cache for `step` with `max_length` slots: (B, N, T, H) keys, (B, N, T, U)
-        values."""
-        return self._start_self_attention(batch, max_length)
+    def start(self, batch, size, beams=1):
+        """An empty cache for `step`: keys (B, N, `size` * K, H), values (B, N, `size` * K, U)."""
+        return self._start_self_attention(batch, size, beams)
 
-    def step(self, inputs, cache, position, attention_mask, attention_bias=None):
-        """The causal call for the T tokens from `position` on: their states, the new cache."""
+    def step(self, inputs, cache, slots):
+        """The causal call for the next T tokens, at `slots`: their states, the new cache."""
         attended, cache = self.self_attention.step(
-            self._enter(SELF_ATTENTION, inputs), cache, position, attention_mask, attention_bias
+            self._enter(SELF_ATTENTION, inputs), cache, slots
         )
         states = self._leave(SELF_ATTENTION, inputs, attended)
         return self._feed(states, inputs), cache
@@ -168,39 +167,44 @@ class DecoderBlock(TransformerBlock):
         states = self._feed(states, inputs, **norm)
         return (states, self_weights, cross_weights) if return_attention_scores else states
 
-    def start(self, memory, max_length, beams=1):
+    def start(self, memory, size, beams=1, memory_mask=None):
         """The block's cache for `step`: an empty self-attention cache, and cross keys and values.
 
         Args:
             memory: (B, S, E), the encoder's output.
-            max_length: Slots of the self-attention cache, an integer or a scalar int tensor.
+            size: Slots of the self-attention cache, an integer or a scalar int tensor.
             beams: Hypotheses K of each source.
+            memory_mask: Boolean (B, 1, S), True = attend, or `None`.
 
         Returns:
-            `((keys, values), (cross_keys, cross_values))`, the first two of B * K rows with
-            `max_length` slots, the last two of B rows with S slots.
+            `((keys, values), (cross_keys, cross_values))`: (B, N, `size` * K, H or U), and
+            (B, N, S, H or U).
         """
-        cross_cache = self.cross_attention.project_memory(memory)
-        return self._start_self_attention(ops.shape(memory)[0] * beams, max_length), cross_cache
+        cross_cache = self.cross_attention.start(memory, attention_mask=memory_mask)
+        return self._start_self_attention(ops.shape(memory)[0], size, beams), cross_cache
 
-    def step(
-        self, inputs, cache, position, attention_mask, memory_mask, attention_bias=None, beams=1
-    ):
-        """`call` for the T tokens from `position` on; returns their states and the new cache."""
+    def step(self, inputs, cache, slots, memory_bias=None, return_attention_scores=False):
+        """`call` for the next T tokens; returns their states and the new cache.
+
+        Args:
+            inputs: (B, T, D); with K beams (B, K, D), the next token of each.
+            cache: What `start` or the last step gave.
+            slots: `layers.cache.Slots` of these tokens.
+            memory_bias: (B, 1, 1, S) float32, 0 or MASK_FILL, or `None`.
+            return_attention_scores: Whether to return the weights of cross-attention as well,
+                (B, N, T, S) or (B, N, K, S).
+        """
         self_cache, cross_cache = cache
         attended, self_cache = self.self_attention.step(
-            self._enter(SELF_ATTENTION, inputs),
-            self_cache,
-            position,
-            attention_mask,
-            attention_bias,
+            self._enter(SELF_ATTENTION, inputs), self_cache, slots
         )
         states = self._leave(SELF_ATTENTION, inputs, attended)
-        crossed = self.cross_attention.step(
-            self._enter(CROSS_ATTENTION, states), cross_cache, memory_mask, beams
+        crossed, weights = self.cross_attention.step(
+            self._enter(CROSS_ATTENTION, states), cross_cache, memory_bias, True
         )
         states = self._leave(CROSS_ATTENTION, states, crossed)
-        return self._feed(states, inputs), (self_cache, cross_cache)
+        states, cache = self._feed(states, inputs), (self_cache, cross_cache)
+        return (states, cache, weights) if return_attention_scores else (states, cache)
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         return inputs_shape

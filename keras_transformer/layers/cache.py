@@ -1,41 +1,114 @@
-"""The fixed-size buffers of cached decoding."""
+"""The buffers of cached decoding: how they are written, and what of them a token sees.
+
+A buffer has a slot for every position, K of them with K beams. A slot holds zeros until it is
+written, once. Keys, (B, N, S * K, H), and values, (B, N, S * K, U), of beams
+are never moved: a beam that goes on from another one sees the slots of its ancestors.
+"""
+
+from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.layers import masks
+from keras_transformer.layers.projection import reshape
 
-def write_slots(buffer, update, position, slots=None):
-    """Writes `update` (B, N, T, H) into slots `position` to `position + T` of (B, N, S, H).
 
-    A select over the buffer, not `ops.slice_update`: on TensorFlow that is an XLA op, which the
-    stock TF Serving binary refuses to run, and the select costs no more than a few percent.
+class Slots(NamedTuple):
+    """Where the next T tokens go, and which slots they see: the same for all layers of a stack.
+
+    Everything is arithmetic, without a select or a slice update: LiteRT then runs it all in its
+    fast kernels, and there is no XLA op, which the stock TF Serving binary refuses.
+    """
+
+    positions: object  # (T,) int, of the tokens; with K beams (K,), all the same
+    is_own: object  # (1, 1, S, T) or (1, 1, S * K, K) float32, 1 where a slot is a token's own
+    bias: object  # float32, (1, 1 | N, T, S) or with beams (B, 1 | N, K, S * K), 0 or MASK_FILL
+
+
+def next_slots(count, places, position, window=None, position_bias=None):
+    """The `Slots` of `count` tokens from `position` on.
 
     Args:
-        buffer: The cache, (B, N, S, H).
-        update: What to write, (B, N, T, H).
-        position: First slot to write, an integer or a scalar int tensor.
-        slots: S, where it is known from elsewhere. Buffers that are given the same tensor share
-            the ops that find the slot; a graph optimizer cannot know that their sizes are equal.
+        count: T, an integer or a scalar tensor.
+        places: (S,) int32, 0 to S - 1: the buffers' slots. They are counted once, not at each
+            step: LiteRT lays out all memory anew after an op whose size it cannot know.
+        position: Tokens in the buffers, likewise. `position + count` is at most S.
+        window: How many tokens, itself included, a token sees; all when `None`.
+        position_bias: `position_bias(query_positions, key_positions) -> (1, N, T, S)`, or `None`.
     """
-    slots = ops.shape(buffer)[2] if slots is None else slots
-    length = ops.shape(update)[2]
-    offset = ops.arange(slots) - position  # of each slot in `update`
-    update = ops.cast(update, buffer.dtype)
-    if not (isinstance(length, int) and length == 1):
-        update = ops.take(update, ops.clip(offset, 0, length - 1), axis=2)
-    written = ops.logical_and(offset >= 0, offset < length)
-    return ops.where(ops.reshape(written, (1, 1, -1, 1)), update, buffer)
+    positions_T = position + ops.arange(count)
+    is_own_ST = ops.equal(ops.expand_dims(places, 1), ops.expand_dims(positions_T, 0))
+    seen_TS = masks.sight_mask(positions_T, places, causal=True, window=window)
+    bias = ops.expand_dims(masks.additive(seen_TS), (0, 1))
+    if position_bias is not None:
+        bias = bias + position_bias(positions_T, places)
+    return Slots(positions_T, ops.cast(is_own_ST, "float32")[None, None], bias)
 
 
-def empty_slots(batch, attention, slots):
-    """Zeros for the keys (B, N, S, H) and values (B, N, S, U) of one self-attention.
+def no_ancestors(rows, size, beams):
+    """(R, S, K) float32: what R = B * K beams see of empty buffers, which is nothing."""
+    return ops.full((rows, size, beams), masks.MASK_FILL, "float32")
+
+
+def next_beam_slots(ancestors, places, position, window=None, position_bias=None):
+    """The `Slots` of one token of each beam, and the ancestors with these tokens among them.
+
+    Args:
+        ancestors: (R, S, K) float32: for each beam, 0 at those of the K entries of a slot that
+            it goes on from, and MASK_FILL elsewhere.
+        places, position, window, position_bias: As of `next_slots`.
+    """
+    rows, size, beams = ops.shape(ancestors)
+    is_now_S11 = ops.expand_dims(ops.cast(ops.equal(places, position), "float32"), (1, 2))
+    is_own_SKK = is_now_S11 * ops.eye(beams, dtype="float32")
+    is_own = ops.expand_dims(reshape(is_own_SKK, (size * beams, beams)), (0, 1))
+    # MASK_FILL - MASK_FILL is exactly 0.
+    now_KSK = -masks.MASK_FILL * ops.transpose(is_own_SKK, (1, 0, 2))
+    ancestors = reshape(ancestors, (rows // beams, beams, size, beams)) + now_KSK
+    bias = reshape(ancestors, (rows // beams, 1, beams, size * beams))
+    positions_1 = position + ops.arange(1)
+    near = []
+    if window is not None:
+        seen_1S = masks.sight_mask(positions_1, places, causal=True, window=window)
+        near.append(ops.expand_dims(masks.additive(seen_1S), (0, 1)))
+    if position_bias is not None:
+        near.append(position_bias(positions_1, places))
+    for each in near:
+        bias = bias + ops.repeat(each, beams, axis=-1)
+    slots = Slots(position + ops.zeros(beams, "int32"), is_own, bias)
+    return slots, reshape(ancestors, (rows, size, beams))
+
+
+def write_slots(buffer, update, is_own):
+    """Writes `update` into the slots of (B, N, S, H) that are its own and hold zeros yet.
+
+    Args:
+        buffer: The cache; with K beams of S * K slots.
+        update: (B, N, T, H) or (B, N, K, H).
+        is_own: Of `Slots`; what it holds in the place of 1 is a factor.
+    """
+    is_own, update = ops.cast(is_own, buffer.dtype), ops.cast(update, buffer.dtype)
+    return buffer + (is_own * update if is_own.shape[3] == 1 else ops.matmul(is_own, update))
+
+
+def empty_slots(batch, attention, size, beams=1):
+    """Zeros for the keys (B, N, S * K, H) and values (B, N, S * K, U) of one self-attention.
 
     Args:
         batch: B, an integer or a scalar tensor.
         attention: The `MultiHeadSelfAttention`.
-        slots: S, likewise.
+        size: S, likewise.
+        beams: K.
     """
-    shape = (batch, attention.num_heads, slots)
+    shape = (batch, attention.num_heads, size * beams)
     return (
         ops.zeros((*shape, attention.key_dim), attention.compute_dtype),
         ops.zeros((*shape, attention.value_dim), attention.compute_dtype),
     )
+
+
+def more_slots(buffer, count, axis=2, value=0.0):
+    """The buffer with `count` more slots, an integer or a scalar tensor, behind those it has."""
+    shape = [*ops.shape(buffer)]
+    shape[axis] = count
+    return ops.concatenate([buffer, ops.full(shape, value, buffer.dtype)], axis=axis)

@@ -118,9 +118,14 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
         # What the bias forbids is masked: two fills must not meet as equals in the softmax.
         mask = merge(mask, bias > MASK_FILL)
     if mask is None:
-        return _softmax(scores_BNTS)
-    weights_BNTS = _softmax(ops.where(mask, scores_BNTS, MASK_FILL))
+        return plain_softmax(scores_BNTS)
+    weights_BNTS = plain_softmax(ops.where(mask, scores_BNTS, MASK_FILL))
     return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), weights_BNTS.dtype)
+
+
+def additive(mask):
+    """A boolean mask, True = attend, as a float32 bias of scores: 0 or MASK_FILL."""
+    return ops.where(mask, ops.cast(0.0, "float32"), ops.cast(MASK_FILL, "float32"))
 
 
 def at_least_float32(values):
@@ -128,7 +133,8 @@ def at_least_float32(values):
     return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
 
 
-def _softmax(scores):
+def plain_softmax(scores):
+    """Softmax over the last axis."""
     # `ops.softmax` warns where there is a single key, as in the first step of decoding.
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 

@@ -10,7 +10,7 @@ from keras_transformer.config import SCORES
 from keras_transformer.layers import scores
 from keras_transformer.layers.dropout import Dropout, seed_of_part
 from keras_transformer.layers.long import in_chunks
-from keras_transformer.layers.masks import attention_softmax
+from keras_transformer.layers.masks import at_least_float32, attention_softmax, plain_softmax
 from keras_transformer.layers.projection import projection_of, reshape
 
 
@@ -83,10 +83,10 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection = projection_of(self, self.output_dim or query_shape[-1], "output")
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
-    def _split_heads(self, states_BTE, head_dim):
-        """(B, T, N * head_dim) -> (B, N, T, head_dim)."""
+    def _split_heads(self, states_BTE, head_dim, heads=None):
+        """(B, T, heads * head_dim) -> (B, heads, T, head_dim); N heads when `None`."""
         batch, length = ops.shape(states_BTE)[:2]
-        states_BTNH = reshape(states_BTE, (batch, length, self.num_heads, head_dim))
+        states_BTNH = reshape(states_BTE, (batch, length, heads or self.num_heads, head_dim))
         return ops.transpose(states_BTNH, (0, 2, 1, 3))
 
     def _merge_heads(self, context_BNTU):
@@ -103,6 +103,20 @@ class MultiHeadAttention(keras.layers.Layer):
         weights_BNTS = self._weights(query_BNTH, key_BNSH, mask, bias, self._vector())
         seed = self.dropout_layer.next_seed(training)
         return self._context(weights_BNTS, value_BNSU, seed), weights_BNTS
+
+    def _attend_cached(self, query_BNTH, key_BNSH, value_BNSU, bias):
+        """The same, of keys that hold `_key_factor` already, under an additive bias or `None`."""
+        score = scores.additive if self.score == "additive" else scores.dot_product
+        scores_BNTS = at_least_float32(score(query_BNTH, key_BNSH, self._vector()))
+        if bias is not None:
+            scores_BNTS = scores_BNTS + ops.cast(bias, scores_BNTS.dtype)
+        weights_BNTS = ops.cast(plain_softmax(scores_BNTS), self.compute_dtype)
+        return ops.matmul(weights_BNTS, value_BNSU), weights_BNTS
+
+    @property
+    def _key_factor(self):
+        """What keys in a cache are multiplied by once, for all the queries to come."""
+        return self.key_dim**-0.5 if self.score == "scaled_dot_product" else 1.0
 
     def _attend_in_chunks(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
         """The same (B, N, T, U) context, `chunk_size` queries at a time."""

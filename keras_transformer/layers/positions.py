@@ -53,8 +53,8 @@ class SinusoidalPositions(keras.layers.Layer):
         inputs: (B, T, D) embeddings.
         first_position: Position of the first token, an integer or a scalar int tensor; the
             number of tokens already decoded when tokens come one by one.
-        positions: (B, T) integers, the position of each token, where they do not just count up;
-            `None` where they do.
+        positions: (B, T) or (T,) integers, the position of each token, where they do not just
+            count up; `None` where they do.
 
     Returns:
         (B, T, D) in the compute dtype; the sum is rounded to it once.
@@ -73,7 +73,8 @@ class SinusoidalPositions(keras.layers.Layer):
             encoding = sinusoidal_encoding(first_position + ops.arange(length), dim, self.layout)
         else:
             encoding = sinusoidal_encoding(ops.reshape(positions, (-1,)), dim, self.layout)
-            encoding = ops.reshape(encoding, ops.shape(inputs))
+            if len(positions.shape) == 2:
+                encoding = ops.reshape(encoding, ops.shape(inputs))
         return ops.cast(ops.cast(inputs, "float32") + encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):

@@ -34,19 +34,26 @@ class LanguageModel(TransformerModel):
         super().__init__(config, token_ids, logits, dtype, **kwargs)
         self._decoder, self._output = decoder, output
 
-    def start(self, batch_size, max_length):
-        """An empty cache for `batch_size` rows of at most `max_length` tokens, for `step`."""
-        return tuple(block.start(batch_size, max_length) for block in self._decoder.blocks)
+    def start(self, batch_size, max_length, beams=1):
+        """An empty `Cache` for `batch_size` prompts of at most `max_length` tokens, for `step`."""
+        blocks = tuple(block.start(batch_size, max_length, beams) for block in self._decoder.blocks)
+        return self._decoder.start(blocks, max_length, beams, batch_size * beams)
 
-    def step(self, token_ids, cache, position):
+    def step(self, token_ids, cache, position, beams=1):
         """As `Transformer.step`: (B, T) ids from `position` on -> (B, T, V) logits, new cache."""
-        slots = ops.shape(cache[0][0])[2]
-        states, cache = self._decoder.step(token_ids, cache, position, slots)
-        return self._output(states, reverse=True), cache
+        states, cache = self._decoder.step(token_ids, cache, position, beams)
+        logits = self._output(states, reverse=True)
+        if beams > 1:
+            logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
+        return logits, cache
 
     def reorder(self, cache, rows):
-        """The cache whose row r continues what row `rows[r]` has decoded; rows are (B,) int32."""
-        return tuple(tuple(ops.take(slots, rows, axis=0) for slots in own) for own in cache)
+        """As `Transformer.reorder`."""
+        return cache.reordered(rows)
+
+    def grow(self, cache, count):
+        """As `Transformer.grow`."""
+        return cache.grown(count)
 
     def attention_scores(self, token_ids):
         """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""

@@ -15,7 +15,10 @@ from keras_transformer.layers import (
     TokenEmbedding,
     masks,
 )
+from keras_transformer.layers.cache import next_beam_slots, next_slots, no_ancestors
 from keras_transformer.layers.normalization import normalization_of, normalized
+from keras_transformer.layers.projection import reshape
+from keras_transformer.models.cache import Cache
 
 
 class Stack:
@@ -88,27 +91,43 @@ class Stack:
                 scores.append(outputs[1:])
         return self._leave(states, ids)
 
-    def step(self, token_ids, caches, position, slots, memory_mask=None, beams=1):
-        """(B, T) ids from `position` on -> (B, T, D) states, and the new cache of each block.
+    def start(self, blocks, size, beams, rows, memory_bias=()):
+        """The empty `Cache` of `rows` rows, with the caches that the blocks have started."""
+        ancestors = no_ancestors(rows, size, beams) if beams > 1 else ()
+        return Cache(blocks, memory_bias, ops.arange(size), ancestors)
 
-        With a `memory_mask` the blocks also attend to the source; `beams` rows to each of its.
+    def step(self, token_ids, cache, position, beams=1, scores=None):
+        """(B, T) ids from `position` on -> (B, T, D) states and the new `Cache`.
+
+        With K beams the ids are (B * K, 1) and the states (B, K, D). `scores`, a list or `None`,
+        gets the (B, N, T, S) or (B, N, K, S) weights of cross-attention of each block that has it.
         """
-        count = ops.shape(token_ids)[1]
-        mask = masks.causal_mask(count, slots, position, self.config.attention_window)
-        bias = None
-        if self.position_bias is not None:
-            positions_T = position + ops.arange(count)
-            bias = self.position_bias.between(positions_T, ops.arange(slots))
+        slots, ancestors = self._slots(token_ids, cache, position, beams)
+        if beams > 1:
+            token_ids = reshape(token_ids, (ops.shape(token_ids)[0] // beams, beams))
         states = self.embedding.lookup(token_ids)
         if self.positions is not None:
-            states = self.positions(states, first_position=position)
-        options, new = {"attention_bias": bias}, []
-        if memory_mask is not None:
-            options.update(memory_mask=memory_mask, beams=beams)
-        for block, cache in zip(self.blocks, caches, strict=True):
-            states, cache = block.step(states, cache, position, mask, **options)
-            new.append(cache)
-        return normalized(self.norm, states), tuple(new)
+            where = {"positions": slots.positions} if beams > 1 else {"first_position": position}
+            states = self.positions(states, **where)
+        options, blocks = {}, []
+        if not isinstance(cache.memory_bias, tuple):
+            options["memory_bias"] = cache.memory_bias
+        if scores is not None:
+            options["return_attention_scores"] = True
+        for block, own in zip(self.blocks, cache.blocks, strict=True):
+            states, own, *weights = block.step(states, own, slots, **options)
+            blocks.append(own)
+            if scores is not None:
+                scores.extend(weights)
+        states = normalized(self.norm, states)
+        return states, cache._replace(blocks=tuple(blocks), ancestors=ancestors)
+
+    def _slots(self, token_ids, cache, position, beams):
+        bias = self.position_bias and self.position_bias.between
+        options = dict(window=self.config.attention_window, position_bias=bias)
+        if beams > 1:
+            return next_beam_slots(cache.ancestors, cache.places, position, **options)
+        return next_slots(ops.shape(token_ids)[1], cache.places, position, **options), ()
 
     def marked(self, states, ids):
         """(B, T, D) states, all NaN in a row of (B, S) ids that this side cannot know.

@@ -17,13 +17,6 @@ class Memory(NamedTuple):
     mask: object  # (B, 1, S) boolean, True at real source tokens
 
 
-class Cache(NamedTuple):
-    """What cached decoding carries from step to step, all of fixed size."""
-
-    blocks: tuple  # a decoder block: ((keys, values) (B, N, T, H|U), (same of the source))
-    memory_mask: object  # (B, 1, S) boolean
-
-
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Transformer(TransformerModel):
     """The Transformer of "Attention Is All You Need".
@@ -76,17 +69,20 @@ class Transformer(TransformerModel):
                 share their source's keys and values.
         """
         blocks = tuple(
-            block.start(memory.states, max_length, beams) for block in self._decoder.blocks
+            block.start(memory.states, max_length, beams, memory.mask)
+            for block in self._decoder.blocks
         )
-        return Cache(blocks, memory.mask)
+        bias = ops.expand_dims(masks.additive(memory.mask), 1)
+        rows = ops.shape(memory.states)[0] * beams
+        return self._decoder.start(blocks, max_length, beams, rows, bias)
 
     def step(self, token_ids, cache, position, beams=1):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
         Args:
             token_ids: (B, T) int32 in [0, V), the tokens at `position`, `position + 1`, …; T is
-                usually 1. Not checked: they come from a search.
-            cache: The `Cache` of the tokens before.
+                usually 1, and with beams always. Not checked: they come from a search.
+            cache: The `Cache` of the tokens before. A slot of it is written once.
             position: Scalar int, tokens already in the cache. `position + T` must not exceed
                 the cache's `max_length`.
             beams: As given to `start`; B is then B * K.
@@ -94,11 +90,11 @@ class Transformer(TransformerModel):
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
-        slots = ops.shape(cache.blocks[0][0][0])[2]
-        states, blocks = self._decoder.step(
-            token_ids, cache.blocks, position, slots, cache.memory_mask, beams
-        )
-        return self._output(states, reverse=True), Cache(blocks, cache.memory_mask)
+        states, cache = self._decoder.step(token_ids, cache, position, beams)
+        logits = self._output(states, reverse=True)
+        if beams > 1:
+            logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
+        return logits, cache
 
     def reorder(self, cache, rows):
         """The `Cache` whose row r continues what row `rows[r]` has decoded, within one source.
@@ -107,11 +103,11 @@ class Transformer(TransformerModel):
             cache: A `Cache` of B * K rows.
             rows: (B * K,) int32.
         """
-        blocks = tuple(
-            (tuple(ops.take(slots, rows, axis=0) for slots in own), memory)
-            for own, memory in cache.blocks
-        )
-        return cache._replace(blocks=blocks)
+        return cache.reordered(rows)
+
+    def grow(self, cache, count):
+        """The `Cache` with room for `count` more target tokens."""
+        return cache.grown(count)
 
     def attention_scores(self, source_ids, target_ids):
         """Weights of every block: lists of encoder, decoder and cross-attention's.

@@ -1,5 +1,6 @@
 """Beam search over tables of probabilities: exhaustive search, and a plain Python beam search."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -10,7 +11,8 @@ import pytest
 from backend import NAME, array, compiled, in_graph, tensor
 from keras import ops
 
-from keras_transformer.decoding.beam import IMPOSSIBLE, BeamSearch
+from keras_transformer.decoding.beam import BeamSearch
+from keras_transformer.decoding.constraints import IMPOSSIBLE
 
 V, KEYS, LIMIT = 6, 13, 4
 IDS = SimpleNamespace(pad_id=4, bos_id=2, eos_id=5)
@@ -61,6 +63,7 @@ def searcher(strategy, slots, run):
 
 def search(table, strategy, limits, run=QUICKEST):
     """Hypotheses of each row as lists of (ids, score, log-probabilities)."""
+    strategy = dataclasses.replace(strategy, token_log_probs=True)
     found = searcher(strategy, max(limits), run)(
         tensor(table, "float32"), tensor(np.array(limits, "int32"))
     )
@@ -119,12 +122,12 @@ def plain_beam(table, strategy, limit):
                     continue
                 grown.append(([*ids, token], np.float32(total + np.float32(table[state, token]))))
         grown.sort(key=lambda pair: -pair[1])  # stable: of equals the lower beam, the lower id
-        grown = grown[: 2 * size]
+        alive = [pair for pair in grown if pair[0][-1] != IDS.eos_id][:size]
         for ids, total in grown:
-            if ids[-1] == IDS.eos_id:
+            may_end = len(alive) < size or total >= alive[-1][1]
+            if ids[-1] == IDS.eos_id and may_end:
                 finished.append((ids, np.float32(total / np.float32(penalty(len(ids), alpha)))))
         finished = sorted(finished, key=lambda pair: -pair[1])[:size]
-        alive = [pair for pair in grown if pair[0][-1] != IDS.eos_id][:size]
         if not alive:
             break
         if len(finished) == size:
@@ -179,7 +182,7 @@ def test_a_row_goes_on_while_a_longer_hypothesis_can_still_win(alpha, size, seed
 def test_hypotheses_end_once_are_distinct_and_sorted(alpha):
     strategy = BeamSearch(beam_size=5, length_penalty=alpha, n_best=5)
     for seed in range(20):
-        (found,) = search(table_of(seed), strategy, [9])
+        (found,) = search(table_of(seed), strategy, [30])  # all can finish
         assert len({tuple(ids) for ids, _, _ in found}) == 5
         scores = [score for _, score, _ in found]
         assert scores == sorted(scores, reverse=True)

@@ -10,6 +10,7 @@ from keras import ops
 from toy_model import D, F, H, N, U, randomise
 
 from keras_transformer.layers import CrossAttention, MultiHeadSelfAttention, masks
+from keras_transformer.layers.cache import next_slots
 
 B, T, S, E, G = 2, 5, 7, 29, 31
 WIDTHS = dict(num_heads=N, key_dim=H, value_dim=U)
@@ -261,9 +262,8 @@ def test_steps_equal_the_full_pass():
     slots = T + 2
     cache = np.zeros((B, N, slots, H), "float32"), np.zeros((B, N, slots, U), "float32")
     for first, length in [(0, 2), (2, 1), (3, 2)]:
-        mask = masks.causal_mask(length, slots, first)
         part = TARGET[:, first : first + length]
-        outputs, cache = layer.step(part, cache, first, mask)
+        outputs, cache = layer.step(part, cache, next_slots(length, ops.arange(slots), first))
         np.testing.assert_allclose(outputs, full[:, first : first + length], atol=1e-5)
         assert [states.shape for states in cache] == [(B, N, slots, H), (B, N, slots, U)]
 
@@ -273,10 +273,11 @@ def test_cross_steps_equal_the_call(key):
     layer = CrossAttention(**WIDTHS)
     layer.build(TARGET.shape, SOURCE.shape, None if key is None else key.shape)
     full = array(randomise(layer)(TARGET, SOURCE, key, attention_mask=SOURCE_PADDING))
-    memory = layer.project_memory(SOURCE, key)
+    memory = layer.start(SOURCE, key, attention_mask=SOURCE_PADDING)
+    bias = ops.expand_dims(masks.additive(SOURCE_PADDING), 1)
     assert [states.shape for states in memory] == [(B, N, S, H), (B, N, S, U)]
     for position in range(T):
-        step = layer.step(TARGET[:, position : position + 1], memory, SOURCE_PADDING)
+        step = layer.step(TARGET[:, position : position + 1], memory, bias)
         np.testing.assert_allclose(step[:, 0], full[:, position], atol=1e-5)
 
 

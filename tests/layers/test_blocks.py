@@ -8,6 +8,7 @@ from keras import ops
 from toy_model import D, F, H, N, U, V, randomise
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, masks
+from keras_transformer.layers.cache import next_slots
 
 B, T, S, E = 2, 5, 7, 29
 SIZES = dict(num_heads=N, key_dim=H, intermediate_dim=F, value_dim=U)
@@ -143,13 +144,13 @@ def test_memory_behind_the_mask_gets_no_gradient():
 def test_steps_equal_the_full_pass(residual, slots):
     block = decoder(residual=residual, dropout=0.1, attention_dropout=0.1)
     full = array(block(INPUTS, MEMORY, memory_mask=MEMORY_MASK))
-    cache = block.start(MEMORY, slots)
+    cache = block.start(MEMORY, slots, memory_mask=MEMORY_MASK)
+    bias = ops.expand_dims(masks.additive(MEMORY_MASK), 1)
     shapes = [tuple(states.shape) for pair in cache for states in pair]
     assert shapes == [(B, N, slots, H), (B, N, slots, U), (B, N, S, H), (B, N, S, U)]
     for first, length in [(0, 3), (3, 1), (4, 1)]:
-        mask = masks.causal_mask(length, slots, first)
         part = INPUTS[:, first : first + length]
-        states, cache = block.step(part, cache, first, mask, MEMORY_MASK)
+        states, cache = block.step(part, cache, next_slots(length, ops.arange(slots), first), bias)
         np.testing.assert_allclose(states, full[:, first : first + length], atol=1e-5)
     assert [tuple(states.shape) for pair in cache for states in pair] == shapes
 
@@ -157,9 +158,10 @@ def test_steps_equal_the_full_pass(residual, slots):
 def test_cache_is_in_the_compute_dtype():
     block = decoder(dtype="mixed_bfloat16")
     memory = ops.cast(MEMORY, "bfloat16")
-    cache = block.start(memory, T)
+    cache = block.start(memory, T, memory_mask=MEMORY_MASK)
+    bias = ops.expand_dims(masks.additive(MEMORY_MASK), 1)
     states, cache = block.step(
-        ops.cast(INPUTS[:, :1], "bfloat16"), cache, 0, masks.causal_mask(1, T), MEMORY_MASK
+        ops.cast(INPUTS[:, :1], "bfloat16"), cache, next_slots(1, ops.arange(T), 0), bias
     )
     assert {dtype_of(states) for pair in cache for states in pair} == {"bfloat16"}
     assert dtype_of(states) == "bfloat16"

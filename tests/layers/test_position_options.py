@@ -16,6 +16,7 @@ from keras_transformer.layers import (
     SinusoidalPositions,
     masks,
 )
+from keras_transformer.layers.cache import next_slots
 from keras_transformer.layers.positions import rotate
 
 B, T = 2, 7
@@ -96,10 +97,10 @@ def test_rotary_steps_may_begin_anywhere(first):
     full = numpy(layer(INPUTS, use_causal_mask=True))
     cache = np.zeros((B, N, slots, 14), "float32"), np.zeros((B, N, slots, U), "float32")
     for start, length in [(0, 3), (3, 1), (4, 3)]:
-        mask = masks.causal_mask(length, slots, first + start)
-        mask = np.logical_and(ops.convert_to_numpy(mask), np.arange(slots) >= first)
+        where = next_slots(length, ops.arange(slots), first + start)
+        bias = where.bias + masks.additive(np.arange(slots) >= first)
         part = INPUTS[:, start : start + length]
-        outputs, cache = layer.step(part, cache, first + start, mask)
+        outputs, cache = layer.step(part, cache, where._replace(bias=bias))
         np.testing.assert_allclose(outputs, full[:, start : start + length], atol=1e-5)
 
 
@@ -223,10 +224,9 @@ def test_biased_steps_equal_the_full_pass(name):
     full = numpy(layer(INPUTS, position_bias=bias(INPUTS), use_causal_mask=True))
     cache = np.zeros((B, N, slots, 14), "float32"), np.zeros((B, N, slots, U), "float32")
     for first, length in [(0, 2), (2, 1), (3, 4)]:
-        mask = masks.causal_mask(length, slots, first)
-        now = bias.between(first + ops.arange(length), ops.arange(slots))
+        where = next_slots(length, ops.arange(slots), first, position_bias=bias.between)
         part = INPUTS[:, first : first + length]
-        outputs, cache = layer.step(part, cache, first, mask, attention_bias=now)
+        outputs, cache = layer.step(part, cache, where)
         np.testing.assert_allclose(outputs, full[:, first : first + length], atol=1e-5)
 
 

@@ -8,7 +8,7 @@ from keras import KerasTensor, ops
 from toy_model import D, F
 
 from keras_transformer.layers import Projection
-from keras_transformer.layers.cache import write_slots
+from keras_transformer.layers.cache import next_slots, write_slots
 from keras_transformer.layers.projection import reshape
 
 B, N, S, H = 2, 3, 7, 5
@@ -65,17 +65,25 @@ def test_reshape_infers_one_unknown_size():
 def test_write_slots_changes_the_slots_and_no_other(length, as_tensor):
     buffer, update = normal(B, N, S, H), normal(B, N, length, H, seed=1)
     for position in range(S - length + 1):
-        expected = buffer.copy()
+        expected, before = buffer.copy(), buffer.copy()
         expected[:, :, position : position + length] = update
+        before[:, :, position : position + length] = 0
         place = tensor(position) if as_tensor else position
-        np.testing.assert_array_equal(write_slots(buffer, update, place), expected)
+        is_own = next_slots(length, ops.arange(S), place).is_own
+        np.testing.assert_array_equal(write_slots(before, update, is_own), expected)
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_write_slots_in_a_graph_of_unknown_sizes(length):
+    def write(buffer, update, position):
+        places = ops.arange(ops.shape(buffer)[2])
+        is_own = next_slots(ops.shape(update)[2], places, position).is_own
+        return write_slots(buffer, update, is_own)
+
     part = KerasTensor((None, N, None, H))
-    call = in_graph(write_slots, signature=[part, part, KerasTensor((), "int32")])
+    call = in_graph(write, signature=[part, part, KerasTensor((), "int32")])
     buffer, update = normal(B, N, S, H), normal(B, N, length, H, seed=1)
+    buffer[:, :, 2 : 2 + length] = 0
     expected = buffer.copy()
     expected[:, :, 2 : 2 + length] = update
     np.testing.assert_array_equal(call(buffer, update, np.int32(2)), expected)
@@ -83,5 +91,6 @@ def test_write_slots_in_a_graph_of_unknown_sizes(length):
 
 def test_write_slots_keeps_the_dtype_of_the_cache():
     buffer = ops.zeros((B, N, S, H), "float16")
-    written = write_slots(buffer, normal(B, N, 1, H), 0)
+    is_own = next_slots(1, ops.arange(S), 0).is_own
+    written = write_slots(buffer, normal(B, N, 1, H), is_own)
     assert dtype_of(written) == "float16" and np.any(array(written))

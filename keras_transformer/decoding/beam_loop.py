@@ -1,0 +1,231 @@
+"""The loop of beam search: from one state to the next.
+
+On a device a step is a few hundred small ops, so this counts them: rows are taken by products
+(see `selection`), ids travel as float32, and what only some callers want is left out for others.
+"""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.selection import best_sums, choice, taken
+from keras_transformer.layers.projection import reshape
+
+
+class BeamState(NamedTuple):
+    """What the loop carries. R is B * K, the K beams of each row next to each other."""
+
+    position: object  # scalar int32, tokens decoded so far
+    token_ids: object  # (R, 1) int32, the last token of each beam
+    alive: object  # Beams without EOS; their scores are summed log-probabilities
+    finished: object  # Beams with EOS; their scores are penalised, IMPOSSIBLE where there is none
+    done: object  # (B,) boolean
+    cache: object  # of the step function
+
+
+class Beams(NamedTuple):
+    """K hypotheses a row, best first; of equals, the one found first."""
+
+    scores: object  # (B, K) float32
+    ids: object  # (B, K, T) float32 whole numbers, pads behind the tokens
+    log_probs: object  # (B, K, T) float32, of each token, 0 behind them; () if nobody asks
+
+
+class Continuations(NamedTuple):
+    """What the hypotheses of a row may become, each by one token."""
+
+    scores: object  # (B, K) float32 of the K best that go on, best first
+    beams: object  # (B, K) int32, whose continuation each is
+    tokens: object  # (B, K) int32
+    log_probs: object  # (B, K) float32 of the token alone; () if nobody asks
+    end_scores: object  # (B, K) float32 of each hypothesis with EOS behind it
+    end_log_probs: object  # (B, K) float32 of that EOS alone; () if nobody asks
+
+
+class BeamLoop:
+    """One search, as its first state, the step from one state to the next, and the result.
+
+    Args:
+        options: A `BeamSearch`.
+        constraints: `Constraints`.
+        step, reorder: As of `BeamSearch.search`.
+        limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
+        slots: T, an integer or a scalar int tensor.
+        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+    """
+
+    def __init__(self, options, constraints, step, reorder, limits, slots, special_ids):
+        self.options, self.constraints = options, constraints
+        self.step, self.reorder = step, reorder
+        self.limits, self.slots = limits, slots
+        self.limit_penalty = options.penalty(ops.maximum(limits, 1))
+        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
+        self.special_ids = special_ids
+        self.size = options.beam_size
+
+    def start(self, cache):
+        """The `BeamState` before the first token, with the cache that `step` needs there."""
+        batch, size = ops.shape(self.limits)[0], self.size
+        shape = (batch, size, self.slots)
+        first_only = ops.where(ops.arange(size) > 0, IMPOSSIBLE, 0.0)  # all beams are equal yet
+        none = Beams(
+            scores=ops.full((batch, size), IMPOSSIBLE, "float32"),
+            ids=ops.full(shape, float(self.special_ids.pad_id), "float32"),
+            log_probs=ops.zeros(shape, "float32") if self.options.token_log_probs else (),
+        )
+        return BeamState(
+            position=ops.zeros((), "int32"),
+            token_ids=ops.full((batch * size, 1), self.special_ids.bos_id, "int32"),
+            alive=none._replace(scores=ops.zeros((batch, size), "float32") + first_only),
+            finished=none,
+            done=self.limits <= 0,
+            cache=cache,
+        )
+
+    def is_unfinished(self, position, token_ids, alive, finished, done, cache):
+        """Scalar boolean: whether any row goes on."""
+        return ops.logical_not(ops.all(done))
+
+    def advance(self, position, token_ids, alive, finished, done, cache):
+        """The fields of a `BeamState` -> the next one."""
+        logits, cache = self.step(token_ids, cache, position)
+        found = self._continuations(ops.squeeze(logits, 1), position, alive)
+        if done.shape[0] != 1:  # one row alone is not looked at any more when it is done
+            found = self._standing_still(found, alive, ops.expand_dims(done, 1))
+        is_slot = ops.equal(self.places, position)
+        position = position + 1
+        finished = self._with_ended(finished, alive, found, position, is_slot)
+        alive = self._going_on(alive, found, is_slot)
+        done = ops.logical_or(done, self.limits <= position)
+        done = ops.logical_or(done, self._is_settled(alive, finished, position))
+        first_rows = ops.expand_dims(ops.arange(ops.shape(found.beams)[0]) * self.size, 1)
+        cache = self.reorder(cache, ops.reshape(found.beams + first_rows, (-1,)))
+        token_ids = ops.reshape(found.tokens, (-1, 1))
+        return BeamState(position, token_ids, alive, finished, done, cache)
+
+    def result(self, state):
+        """The finished hypotheses, best first, then those that the limit has cut."""
+        alive, finished, options = state.alive, state.finished, self.options
+        penalty = ops.expand_dims(self.limit_penalty, 1)
+        cut_scores = ops.where(_is_possible(alive.scores), alive.scores / penalty, IMPOSSIBLE)
+        count = ops.sum(ops.cast(_is_possible(finished.scores), "int32"), axis=1, keepdims=True)
+        rank = ops.expand_dims(ops.arange(options.n_best), 0)
+        chosen = choice(ops.where(rank < count, rank, self.size + rank - count), 2 * self.size)
+        scores = taken(chosen, ops.concatenate([finished.scores, cut_scores], axis=1))
+        is_one = ops.expand_dims(_is_possible(scores), 2)
+        ids = taken(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
+        ids = ops.where(is_one, ops.cast(ids, "int32"), self.special_ids.pad_id)
+        if not options.token_log_probs:
+            return Hypotheses(ids, scores)
+        log_probs = taken(chosen, ops.concatenate([finished.log_probs, alive.log_probs], axis=1))
+        return Hypotheses(ids, scores, ops.where(is_one, log_probs, 0.0))
+
+    def _continuations(self, logits, position, alive):
+        """The `Continuations` of the hypotheses that are alive."""
+        constraints, eos_id = self.constraints, self.special_ids.eos_id
+        logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
+        if constraints.forbids_only_controls and constraints.prefix_ids is None:
+            own = guiding = logits
+            of_own = self._by_beam(ops.logsumexp(logits, axis=-1))  # log-probability = own - that
+            offsets = alive.scores - of_own
+            going_on = constraints.without_controls(logits)
+        else:
+            own, guiding = self._guided(logits, position, alive)
+            of_own, offsets = 0.0, alive.scores
+            going_on = ops.where(ops.arange(vocab_size) == eos_id, IMPOSSIBLE, guiding)
+        scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size)
+        end_scores = self._by_beam(guiding[:, eos_id]) + offsets
+        if not self.options.token_log_probs:
+            return Continuations(scores, beams, tokens, (), end_scores, ())
+        log_probs = self._by_beam(own) - ops.expand_dims(of_own + 0 * alive.scores, 2)
+        flat = ops.reshape(log_probs, (-1, self.size * vocab_size))
+        chosen = ops.take_along_axis(flat, beams * vocab_size + tokens, axis=1)
+        return Continuations(scores, beams, tokens, chosen, end_scores, log_probs[:, :, eos_id])
+
+    def _guided(self, logits, position, alive):
+        """(R, V) log-probabilities of the model, and those that guide the search.
+
+        They are the same but under a repetition penalty, and where a token may not come.
+        """
+        constraints, output_ids = self.constraints, None
+        if constraints.reads_output:
+            output_ids = ops.reshape(alive.ids, (-1, ops.shape(alive.ids)[2]))
+            output_ids = ops.cast(output_ids, "int32")
+        own = guiding = ops.log_softmax(logits, axis=-1)
+        if constraints.changes_probabilities:
+            guiding = constraints.guiding_logits(logits, position, output_ids)
+            guiding = ops.log_softmax(guiding, axis=-1)
+        banned = constraints.banned(logits.shape[-1], position, output_ids)
+        return own, ops.where(banned, IMPOSSIBLE, guiding)
+
+    def _by_beam(self, rows):
+        """(R, …) -> (B, K, …)."""
+        return reshape(rows, (ops.shape(self.limits)[0], self.size, *rows.shape[1:]))
+
+    def _standing_still(self, found, alive, done):
+        """`found`, but in rows that are done each beam goes on from itself, with a pad."""
+        return Continuations(
+            scores=ops.where(done, alive.scores, found.scores),
+            beams=ops.where(done, ops.arange(self.size), found.beams),
+            tokens=ops.where(done, self.special_ids.pad_id, found.tokens),
+            log_probs=self._if_asked(lambda: ops.where(done, 0.0, found.log_probs)),
+            end_scores=ops.where(done, IMPOSSIBLE, found.end_scores),
+            end_log_probs=found.end_log_probs,
+        )
+
+    def _going_on(self, alive, found, is_slot):
+        """The hypotheses that go on, as `Beams`."""
+        parents = choice(found.beams, self.size)
+        tokens = ops.expand_dims(ops.cast(found.tokens, "float32"), 2)
+
+        def log_probs():
+            grown = taken(parents, alive.log_probs)
+            return ops.where(is_slot, ops.expand_dims(found.log_probs, 2), grown)
+
+        ids = ops.where(is_slot, tokens, taken(parents, alive.ids))
+        return Beams(found.scores, ids, self._if_asked(log_probs))
+
+    def _with_ended(self, finished, alive, found, length, is_slot):
+        """The best K of the finished hypotheses and of those that end now, as `Beams`.
+
+        One ends if that is at least as likely as the last that goes on.
+        """
+        ends = found.end_scores >= found.scores[:, -1:]
+        ends = ops.logical_and(ends, _is_possible(found.end_scores))
+        ended = ops.where(ends, found.end_scores / self.options.penalty(length), IMPOSSIBLE)
+        scores, order = ops.top_k(ops.concatenate([finished.scores, ended], axis=1), self.size)
+        order = ops.cast(order, "int32")
+        chosen = choice(order, 2 * self.size)
+        is_new = ops.logical_and(ops.expand_dims(order >= self.size, 2), is_slot)
+        ids = taken(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
+
+        def log_probs():
+            both = ops.concatenate([finished.log_probs, alive.log_probs], axis=1)
+            last = ops.concatenate([finished.scores, found.end_log_probs], axis=1)
+            last = ops.expand_dims(taken(chosen, last), 2)
+            return ops.where(is_new, last, taken(chosen, both))
+
+        ids = ops.where(is_new, float(self.special_ids.eos_id), ids)
+        return Beams(scores, ids, self._if_asked(log_probs))
+
+    def _if_asked(self, log_probs):
+        return log_probs() if self.options.token_log_probs else ()
+
+    def _is_settled(self, alive, finished, length):
+        """(B,) boolean: nothing that is still alive can matter."""
+        options, worst_finished = self.options, finished.scores[:, -1]
+        is_full = _is_possible(worst_finished)
+        nothing_left = ops.logical_not(_is_possible(alive.scores[:, 0]))
+        if options.stopping == "first_finished":
+            return ops.logical_or(is_full, nothing_left)
+        # Log-probabilities only fall. What divides them grows with the length, or shrinks with
+        # it: so at best a hypothesis stays as it is and ends at the limit, or at once.
+        at_best = self.limit_penalty if options.length_penalty > 0 else options.penalty(length + 1)
+        is_beaten = ops.logical_and(is_full, worst_finished >= alive.scores[:, 0] / at_best)
+        return ops.logical_or(is_beaten, nothing_left)
+
+
+def _is_possible(scores):
+    return scores > IMPOSSIBLE / 2

@@ -1,0 +1,39 @@
+"""What cached decoding carries from step to step."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_transformer.layers import masks
+from keras_transformer.layers.cache import more_slots
+
+
+class Cache(NamedTuple):
+    """The caches of all blocks of a decoder, and what its tokens may see."""
+
+    blocks: tuple  # a block: (keys, values); beside a source: (these, the source's pair)
+    memory_bias: object  # (B, 1, 1, S) float32, of the source's padding; () without a source
+    places: object  # (T,) int32, 0 to T - 1, the slots for tokens
+    ancestors: object  # (R, T, K) float32, which slots a beam sees; () without beams
+
+    def own_buffers(self, index):
+        """The keys and values of self-attention of a block."""
+        block = self.blocks[index]
+        return block[0] if isinstance(block[0], tuple) else block
+
+    def reordered(self, rows):
+        """The cache whose row r goes on from what row `rows[r]` has decoded; rows are (R,)."""
+        return self._replace(ancestors=ops.take(self.ancestors, rows, axis=0))
+
+    def grown(self, count):
+        """The cache with slots for `count` more tokens."""
+        beams = 1 if isinstance(self.ancestors, tuple) else self.ancestors.shape[2]
+        blocks = []
+        for index, block in enumerate(self.blocks):
+            own = tuple(more_slots(each, count * beams) for each in self.own_buffers(index))
+            blocks.append((own, block[1]) if isinstance(block[0], tuple) else own)
+        ancestors = self.ancestors
+        if not isinstance(ancestors, tuple):
+            ancestors = more_slots(ancestors, count, axis=1, value=masks.MASK_FILL)
+        places = ops.arange(ops.shape(self.places)[0] + count)
+        return self._replace(blocks=tuple(blocks), places=places, ancestors=ancestors)

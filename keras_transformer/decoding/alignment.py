@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.models.transformer import alignment_layer
+
 
 class Alignment(NamedTuple):
     """What each target token looks at."""
@@ -61,7 +63,7 @@ def _checked(model, layer, head):
             f"{type(model).__name__}"
         )
     layers, heads = model.config.decoder_layers, model.config.num_heads
-    layer = max(layers - 2, 0) if layer is None else layer
+    layer = alignment_layer(model.config) if layer is None else layer
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if value is not None and not -count <= value < count:
             raise ValueError(f"`{name}` must be in [-{count}, {count}). Received: {name}={value}")

@@ -30,6 +30,10 @@ class BeamSearch(SearchOptions):
         n_best: Hypotheses that are returned, at most `beam_size`.
         stopping: `"exact"`: a row ends when no alive hypothesis can still beat its `beam_size`
             finished ones; `"first_finished"`: when it has `beam_size` finished ones.
+        coverage_penalty: Factor beta of what a hypothesis' score loses for source tokens that it
+            has looked at too little: the sum over the source of log(min(attention, 1)), where
+            attention is summed over the target's tokens and at least 1e-6 (Wu et al. 2016, eq.
+            15). It ranks finished hypotheses. 0 for none.
         token_log_probs: Whether the hypotheses have log-probabilities of each token, beside their
             scores. Off, no op is spent on them.
     """
@@ -38,6 +42,7 @@ class BeamSearch(SearchOptions):
     length_penalty: float = 0.6
     n_best: int = 1
     stopping: str = "exact"
+    coverage_penalty: float = 0.0
     token_log_probs: bool = False
 
     def __post_init__(self):
@@ -45,7 +50,12 @@ class BeamSearch(SearchOptions):
         check_size(beam_size=self.beam_size, n_best=self.n_best)
         check_choice(STOPPING, stopping=self.stopping)
         check_flag(token_log_probs=self.token_log_probs)
-        check_finite(length_penalty=self.length_penalty)
+        check_finite(length_penalty=self.length_penalty, coverage_penalty=self.coverage_penalty)
+        if self.coverage_penalty < 0:
+            raise ValueError(
+                "`coverage_penalty` must be at least 0. Received: "
+                f"coverage_penalty={self.coverage_penalty}"
+            )
         if self.n_best > self.beam_size:
             raise ValueError(
                 "`n_best` must be at most `beam_size`. Received: "
@@ -56,6 +66,11 @@ class BeamSearch(SearchOptions):
     def beams(self):
         """Rows of the step function for each row of the source."""
         return self.beam_size
+
+    @property
+    def step_options(self):
+        """What the step function is asked for beside logits."""
+        return {"return_attention_scores": True} if self.coverage_penalty else {}
 
     def penalty(self, length):
         """((5 + length) / 6)^length_penalty of a tensor of lengths that count EOS, float32."""
@@ -92,7 +107,8 @@ class BeamSearch(SearchOptions):
             growth: As of `search_loop`.
             prefix_ids: (B, P) int32, tokens that each row must begin with, then pads.
             allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
-            source_ids: Not needed.
+            source_ids: (B, S) int32, what the rows are made from, then pads. Needed under a
+                coverage penalty: `step` returns (B, K, S) attention too then.
 
         Returns:
             `Hypotheses`, N = `n_best`. Where fewer are finished, those follow that have reached
@@ -102,5 +118,7 @@ class BeamSearch(SearchOptions):
         constraints = Constraints(
             self, special_ids, prefix_ids, allowed_ids, limits=limits, ends_apart=True
         )
-        loop = BeamLoop(self, constraints, step, reorder, limits, slots, special_ids)
+        if self.coverage_penalty and source_ids is None:
+            raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
+        loop = BeamLoop(self, constraints, step, reorder, limits, slots, special_ids, source_ids)
         return loop.result(search_loop(loop.is_unfinished, loop.advance, loop.start(cache), growth))

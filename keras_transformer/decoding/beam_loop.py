@@ -13,6 +13,8 @@ from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.selection import best_sums, choice, taken
 from keras_transformer.layers.projection import reshape
 
+_LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty
+
 
 class BeamState(NamedTuple):
     """What the loop carries. R is B * K, the K beams of each row next to each other."""
@@ -22,6 +24,7 @@ class BeamState(NamedTuple):
     alive: object  # Beams without EOS; their scores are summed log-probabilities
     finished: object  # Beams with EOS; their scores are penalised, IMPOSSIBLE where there is none
     done: object  # (B,) boolean
+    attention: object  # (B, K, S) float32, summed, of what is alive; () without coverage penalty
     cache: object  # of the step function
 
 
@@ -54,9 +57,12 @@ class BeamLoop:
         limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
         slots: T, an integer or a scalar int tensor.
         special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+        source_ids: (B, S) int32, or `None` without coverage penalty.
     """
 
-    def __init__(self, options, constraints, step, reorder, limits, slots, special_ids):
+    def __init__(
+        self, options, constraints, step, reorder, limits, slots, special_ids, source_ids=None
+    ):
         self.options, self.constraints = options, constraints
         self.step, self.reorder = step, reorder
         self.limits, self.slots = limits, slots
@@ -64,6 +70,10 @@ class BeamLoop:
         self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
         self.special_ids = special_ids
         self.size = options.beam_size
+        self.is_source = None
+        if options.coverage_penalty:
+            is_source = ops.not_equal(source_ids, special_ids.pad_id)
+            self.is_source = ops.expand_dims(ops.cast(is_source, "float32"), 1)  # (B, 1, S)
 
     def start(self, cache):
         """The `BeamState` before the first token, with the cache that `step` needs there."""
@@ -81,35 +91,42 @@ class BeamLoop:
             alive=none._replace(scores=ops.zeros((batch, size), "float32") + first_only),
             finished=none,
             done=self.limits <= 0,
+            attention=self._nothing_seen(),
             cache=cache,
         )
 
-    def is_unfinished(self, position, token_ids, alive, finished, done, cache):
+    def is_unfinished(self, position, token_ids, alive, finished, done, attention, cache):
         """Scalar boolean: whether any row goes on."""
         return ops.logical_not(ops.all(done))
 
-    def advance(self, position, token_ids, alive, finished, done, cache):
+    def advance(self, position, token_ids, alive, finished, done, attention, cache):
         """The fields of a `BeamState` -> the next one."""
-        logits, cache = self.step(token_ids, cache, position)
+        logits, cache, *seen = self.step(token_ids, cache, position)
+        if self.is_source is not None:
+            attention = attention + seen[0]
         found = self._continuations(ops.squeeze(logits, 1), position, alive)
         if done.shape[0] != 1:  # one row alone is not looked at any more when it is done
             found = self._standing_still(found, alive, ops.expand_dims(done, 1))
         is_slot = ops.equal(self.places, position)
         position = position + 1
-        finished = self._with_ended(finished, alive, found, position, is_slot)
+        ended = self._scores_of_ended(found, position, attention)
+        finished = self._with_ended(finished, alive, found, ended, is_slot)
         alive = self._going_on(alive, found, is_slot)
         done = ops.logical_or(done, self.limits <= position)
         done = ops.logical_or(done, self._is_settled(alive, finished, position))
         first_rows = ops.expand_dims(ops.arange(ops.shape(found.beams)[0]) * self.size, 1)
         cache = self.reorder(cache, ops.reshape(found.beams + first_rows, (-1,)))
+        if self.is_source is not None:
+            attention = taken(choice(found.beams, self.size), attention)
         token_ids = ops.reshape(found.tokens, (-1, 1))
-        return BeamState(position, token_ids, alive, finished, done, cache)
+        return BeamState(position, token_ids, alive, finished, done, attention, cache)
 
     def result(self, state):
         """The finished hypotheses, best first, then those that the limit has cut."""
         alive, finished, options = state.alive, state.finished, self.options
         penalty = ops.expand_dims(self.limit_penalty, 1)
-        cut_scores = ops.where(_is_possible(alive.scores), alive.scores / penalty, IMPOSSIBLE)
+        cut_scores = alive.scores / penalty + self._coverage(state.attention)
+        cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
         count = ops.sum(ops.cast(_is_possible(finished.scores), "int32"), axis=1, keepdims=True)
         rank = ops.expand_dims(ops.arange(options.n_best), 0)
         chosen = choice(ops.where(rank < count, rank, self.size + rank - count), 2 * self.size)
@@ -187,14 +204,30 @@ class BeamLoop:
         ids = ops.where(is_slot, tokens, taken(parents, alive.ids))
         return Beams(found.scores, ids, self._if_asked(log_probs))
 
-    def _with_ended(self, finished, alive, found, length, is_slot):
-        """The best K of the finished hypotheses and of those that end now, as `Beams`.
+    def _scores_of_ended(self, found, length, attention):
+        """(B, K) penalised scores of the hypotheses that end now, IMPOSSIBLE of the others.
 
         One ends if that is at least as likely as the last that goes on.
         """
         ends = found.end_scores >= found.scores[:, -1:]
         ends = ops.logical_and(ends, _is_possible(found.end_scores))
-        ended = ops.where(ends, found.end_scores / self.options.penalty(length), IMPOSSIBLE)
+        scores = found.end_scores / self.options.penalty(length) + self._coverage(attention)
+        return ops.where(ends, scores, IMPOSSIBLE)
+
+    def _nothing_seen(self):
+        if self.is_source is None:
+            return ()
+        return ops.repeat(0 * self.is_source, self.size, axis=1)
+
+    def _coverage(self, attention):
+        """What scores lose for a source that is not covered: (B, K), or 0.0."""
+        if self.is_source is None:
+            return 0.0
+        log_seen = ops.log(ops.clip(attention, _LEAST_ATTENTION, 1.0))
+        return self.options.coverage_penalty * ops.sum(log_seen * self.is_source, axis=-1)
+
+    def _with_ended(self, finished, alive, found, ended, is_slot):
+        """The best K of the finished hypotheses and of those that end now, as `Beams`."""
         scores, order = ops.top_k(ops.concatenate([finished.scores, ended], axis=1), self.size)
         order = ops.cast(order, "int32")
         chosen = choice(order, 2 * self.size)
@@ -220,8 +253,9 @@ class BeamLoop:
         nothing_left = ops.logical_not(_is_possible(alive.scores[:, 0]))
         if options.stopping == "first_finished":
             return ops.logical_or(is_full, nothing_left)
-        # Log-probabilities only fall. What divides them grows with the length, or shrinks with
-        # it: so at best a hypothesis stays as it is and ends at the limit, or at once.
+        # Log-probabilities only fall, and coverage only takes away. What divides them grows with
+        # the length, or shrinks with it: so at best a hypothesis stays as it is and ends at the
+        # limit, or at once.
         at_best = self.limit_penalty if options.length_penalty > 0 else options.penalty(length + 1)
         is_beaten = ops.logical_and(is_full, worst_finished >= alive.scores[:, 0] / at_best)
         return ops.logical_or(is_beaten, nothing_left)

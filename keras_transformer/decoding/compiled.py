@@ -6,36 +6,45 @@ import numpy as np
 _COLUMNS = 16
 
 
-def compiled(function, model, arguments=1):
+def compiled(function, model, arguments=1, jit_compile=False):
     """`function(ids, …)` as a graph of the backend's own kind.
 
-    On TensorFlow there is one graph for every (B, S). JAX compiles for one size at a time: there
-    the rows are filled up to a power of two and the columns to a multiple of 16, which changes no
-    result and leaves a handful of sizes.
+    On TensorFlow there is one graph for every (B, S). JAX and XLA compile for one size at a time:
+    there the rows are filled up to a power of two and the columns to a multiple of 16, which
+    changes no result and leaves a handful of sizes.
 
     Args:
         function: Takes (B, S) int32 ids, returns a structure of arrays with B rows each, and
             reads no variables but weights of `model`.
         model: The model.
         arguments: How many arrays of ids it takes.
+        jit_compile: Whether XLA compiles it on TensorFlow; on JAX it always does.
 
     Returns:
-        A function of the same ids. On JAX it gives NumPy arrays.
+        A function of the same ids. On JAX and under XLA it gives NumPy arrays.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, input_signature=[_ids_spec()] * arguments)
-    if keras.backend.backend() != "jax":
-        return function
-    import jax
+        if not jit_compile:
+            return tf.function(function, input_signature=[_ids_spec()] * arguments)
+        # A graph for each size, not one of sizes that XLA cannot know.
+        run = tf.function(function, jit_compile=True)
+        of_structure = tf.nest.map_structure
+    elif keras.backend.backend() == "jax":
+        import jax
 
-    run = _jit_with_weights(function, model)
+        run, of_structure = _jit_with_weights(function, model), jax.tree.map
+    else:
+        return function
 
     def call(*ids):
         rows = len(ids[0])
-        outputs = run(*(_filled(each, model.config) for each in ids))
-        return jax.tree.map(lambda x: np.asarray(x)[:rows], outputs)
+        filled = [_filled(each, model.config) for each in ids]
+        if jit_compile:
+            filled = [keras.ops.convert_to_tensor(each, "int32") for each in filled]
+        outputs = run(*filled)
+        return of_structure(lambda x: None if x is None else np.asarray(x)[:rows], outputs)
 
     return call
 

@@ -74,12 +74,17 @@ class Ensemble:
         pairs = zip(self.models, memory, strict=True)
         return tuple(model.start(own, max_length, beams) for model, own in pairs)
 
-    def step(self, token_ids, cache, position, beams=1):
-        """As `Transformer.step`, with log-probabilities in the place of logits."""
+    def step(self, token_ids, cache, position, beams=1, return_attention_scores=False):
+        """As `Transformer.step`, with log-probabilities in the place of logits.
+
+        Attention is the mean of the members'.
+        """
         pairs = zip(self.models, cache, strict=True)
-        found = [model.step(token_ids, own, position, beams) for model, own in pairs]
-        logits, caches = zip(*found, strict=True)
-        return _mean(logits), tuple(caches)
+        options = (position, beams, return_attention_scores)
+        found = [model.step(token_ids, own, *options) for model, own in pairs]
+        logits, caches, *weights = zip(*found, strict=True)
+        means = [sum(each) / len(each) for each in weights]
+        return _mean(logits), tuple(caches), *means
 
     def reorder(self, cache, rows):
         """The caches whose row r continues what row `rows[r]` has decoded."""

@@ -57,6 +57,7 @@ class SearchOptions:
             )
 
     beams = 1  # rows of the step function for each row of the source
+    step_options = {}  # what the step function is asked for beside logits
 
     def score_of(self, log_prob, length):
         """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""

@@ -3,9 +3,10 @@
 import functools
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
-from keras_transformer.decoding.growth import Growth
+from keras_transformer.decoding.growth import Growth, Stages
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
 
@@ -45,7 +46,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
     limits, slots = source_limits(source_ids, strategy, config)
     first, growth = _growth(model, slots, ops.shape(source_ids)[1], strategy.beams)
     cache = model.start(model.encode(source_ids), first, strategy.beams)
-    step = functools.partial(model.step, beams=strategy.beams)
+    step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
     found = strategy.search(
         step,
         cache,
@@ -84,9 +85,16 @@ def generate(model, prompt_ids, strategy):
 
     Returns:
         A `DecodingResult`; its rows begin with the prompts.
+
+    Raises:
+        ValueError: as `decode`, or if the strategy has a coverage penalty.
     """
     config = model.config
     strategy.check_ids(config, config.target_size)
+    if strategy.step_options:
+        raise ValueError(
+            f"a prompt has no source that could be covered. Received: strategy={strategy}"
+        )
     batch, width = ops.shape(prompt_ids)
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
@@ -110,7 +118,9 @@ def generate(model, prompt_ids, strategy):
 
 def _growth(model, slots, length, beams):
     """The slots to start with for inputs of `length` tokens, and how a cache gets more."""
-    if isinstance(slots, int):  # sizes may not change, as on JAX and under XLA
+    if isinstance(slots, int) and keras.backend.backend() == "tensorflow":
+        return 0, Stages(model.grow, length + _LONGER, slots)
+    if isinstance(slots, int):  # JAX takes long enough to compile one loop
         return slots, None
     return ops.minimum(slots, 0), Growth(model.grow, 32 if beams == 1 else 16, length + _LONGER)
 

@@ -9,6 +9,7 @@ from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding.alignment import align
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.guides import check_tokenizer, guides_of
 from keras_transformer.decoding.result import decode
 from keras_transformer.decoding.scoring import score
 from keras_transformer.decoding.streaming import TokenStream, growing_text
@@ -35,6 +36,9 @@ class Translator:
         replace_unknown: Whether an unknown word of a translation becomes the source's word that
             it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). Takes a pass more
             over sentences that hold one, and a `Transformer`.
+        jit_compile: Whether XLA compiles the search on TensorFlow. It is faster then, but takes
+            seconds for each new size: batches are filled up to a power of two of rows and a
+            multiple of 16 columns. For many sentences.
 
     Raises:
         TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
@@ -52,6 +56,7 @@ class Translator:
         batch_size=64,
         max_source_length=1024,
         replace_unknown=False,
+        jit_compile=False,
     ):
         if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
             raise TypeError(
@@ -59,12 +64,12 @@ class Translator:
                 f"`step`. Received: {type(model).__name__}"
             )
         target_tokenizer = target_tokenizer or tokenizer
-        _check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
-        _check_tokenizer(
+        check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
+        check_tokenizer(
             target_tokenizer, "target_tokenizer", model.config, model.config.target_size
         )
         check_size(batch_size=batch_size, max_source_length=max_source_length)
-        check_flag(replace_unknown=replace_unknown)
+        check_flag(replace_unknown=replace_unknown, jit_compile=jit_compile)
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer
@@ -74,36 +79,44 @@ class Translator:
             max_source_length, model.config.max_positions or max_source_length
         )
         self.replace_unknown = replace_unknown
+        self.jit_compile = jit_compile
         self.strategy.check_ids(model.config, model.config.target_size)
         # Graphs are traced when they first run: what nobody calls costs nothing.
-        self._decode = compiled(functools.partial(decode, model, strategy=self.strategy), model)
         self._score = compiled(functools.partial(score, model), model, 2)
         self._align = compiled(functools.partial(align, model), model, 2)
-        self._searches = {}  # that give scores, by strategy
+        self._searches = {}  # by strategy and what else they are given
 
-    def translate(self, texts):
+    def translate(self, texts, *, prefixes=None, allowed_ids=None):
         """A translation for each text, in order; an empty text gives an empty one.
 
         Args:
             texts: Sequence of `str`.
+            prefixes: As many `str`, what each translation must begin with, or `None`. The words
+                behind are chosen as if the model had chosen these.
+            allowed_ids: As many collections of target ids, a lexical shortlist: the only ids
+                beside EOS that each translation may go on with; or `None`.
 
         Raises:
-            TypeError: if `texts` is one string.
-            ValueError: if a text is longer than `max_source_length` tokens.
+            TypeError: if `texts` or `prefixes` is one string.
+            ValueError: if a text is longer than `max_source_length` tokens, the numbers differ,
+                or an id lies outside the vocabulary.
         """
         sources = self._sources(texts)
+        guides = guides_of(self, len(sources), prefixes, allowed_ids)
         translations = [""] * len(sources)
         for chosen in self._batches(sources):
-            rows = self.translate_ids(self.pad([sources[index] for index in chosen]))
-            for index, row in zip(chosen, rows, strict=True):
+            result = self._search(self.strategy, sources, guides, chosen)
+            for index, row in zip(chosen, self._content(result.ids), strict=True):
                 translations[index] = self._text(texts[index], sources[index], row)
         return translations
 
-    def translate_with_details(self, texts, *, n_best=None, alignments=False):
+    def translate_with_details(
+        self, texts, *, n_best=None, alignments=False, prefixes=None, allowed_ids=None
+    ):
         """What the search has found for each text, in order, with scores.
 
         Args:
-            texts: Sequence of `str`.
+            texts, prefixes, allowed_ids: As of `translate`.
             n_best: Translations of each; as many as the strategy gives when `None`. There are
                 fewer where the search finds fewer.
             alignments: Whether to tell source positions, which takes a pass more.
@@ -118,13 +131,10 @@ class Translator:
         """
         strategy = with_scores(self.strategy, n_best)
         sources = self._sources(texts)
+        guides = guides_of(self, len(sources), prefixes, allowed_ids)
         found = [None] * len(sources)
-        if strategy not in self._searches:
-            self._searches[strategy] = compiled(
-                functools.partial(decode, self.model, strategy=strategy), self.model
-            )
         for chosen in self._batches(sources):
-            result = self._searches[strategy](self.pad([sources[index] for index in chosen]))
+            result = self._search(strategy, sources, guides, chosen)
             fields = [keras.ops.convert_to_numpy(field) for field in result.hypotheses]
             for index, *row in zip(chosen, *fields, strict=True):
                 hypotheses = hypotheses_of(*row, self.model.config)
@@ -225,16 +235,38 @@ class Translator:
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"
             )
-        source_ids = source_ids.astype("int32")
-        ids = keras.ops.convert_to_numpy(self._decode(source_ids).ids)
-        return [
-            [int(token) for token in row if token not in (config.pad_id, config.eos_id)]
-            for row in ids
-        ]
+        return self._content(self._searcher(self.strategy)(source_ids.astype("int32")).ids)
 
     @functools.cached_property
     def _stream(self):
         return TokenStream(self.model, self.strategy)
+
+    def _searcher(self, strategy, *guides):
+        """The graph of a search of source ids and of the arrays that `guides` name."""
+        if (strategy, guides) not in self._searches:
+
+            def search(source_ids, *arrays):
+                given = dict(zip(guides, arrays, strict=True))
+                return decode(self.model, source_ids, strategy, **given)
+
+            self._searches[strategy, guides] = compiled(
+                search, self.model, 1 + len(guides), self.jit_compile
+            )
+        return self._searches[strategy, guides]
+
+    def _search(self, strategy, sources, guides, chosen):
+        """The `DecodingResult` of the sources of these indices."""
+        rows = (sources, *guides.values())
+        arrays = (self.pad([each[index] for index in chosen]) for each in rows)
+        return self._searcher(strategy, *guides)(*arrays)
+
+    def _content(self, ids):
+        """(B, T) ids as lists without EOS and pads."""
+        left_out = (self.model.config.pad_id, self.model.config.eos_id)
+        return [
+            [int(token) for token in row if token not in left_out]
+            for row in keras.ops.convert_to_numpy(ids)
+        ]
 
     def _sources(self, texts):
         """The ids of each text."""
@@ -300,14 +332,3 @@ class Translator:
         for row, ids in zip(padded, rows, strict=True):
             row[: len(ids)] = ids
         return padded
-
-
-def _check_tokenizer(tokenizer, role, config, vocab_size):
-    expected = {name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
-    for name, ours in {"vocab_size": vocab_size, **expected}.items():
-        theirs = getattr(tokenizer, name)
-        if ours != theirs:
-            raise ValueError(
-                f"`{role}` and the model must have the same `{name}`. "
-                f"Received: tokenizer {theirs}, model {ours}"
-            )

@@ -9,12 +9,8 @@ import typing
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.training.sections import (
-    DataSection,
-    DecodingSection,
-    TokenizerSection,
-    TrainingSection,
-)
+from keras_transformer.training.decoding_section import DecodingSection
+from keras_transformer.training.sections import DataSection, TokenizerSection, TrainingSection
 
 # Fields of the model that the tokenizer decides.
 _FROM_TOKENIZER = ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import BeamSearch, Greedy, Translator
+from keras_transformer.decoding import BeamSearch, Greedy, Sampling, Translator
 from keras_transformer.models import Transformer
 from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
@@ -46,11 +46,9 @@ class Run:
     @property
     def strategy(self):
         """The decoding strategy of the experiment."""
-        options = dataclasses.asdict(self.experiment.decoding)
-        beam_size, length_penalty = options.pop("beam_size"), options.pop("length_penalty")
-        if beam_size == 1:
-            return Greedy(**options)
-        return BeamSearch(beam_size=beam_size, length_penalty=length_penalty, **options)
+        section = self.experiment.decoding
+        searches = {"greedy": Greedy, "beam": BeamSearch, "sampling": Sampling}
+        return searches[section.strategy_name](**section.options)
 
     def with_decoding(self, **changes):
         """The same run with other values in the experiment's `[decoding]`; `None` changes none."""

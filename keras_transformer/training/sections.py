@@ -62,8 +62,8 @@ class DataSection:
         _check_files(self, "")
         if any((self.valid_source, self.valid_target, self.valid_tsv)):
             _check_files(self, "valid_")
-        _check_choice("data.invalid", self.invalid, ("error", "skip"))
-        _check_least(self, max_length=2)
+        check_choice("data.invalid", self.invalid, ("error", "skip"))
+        check_least(self, max_length=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,8 @@ class TokenizerSection:
     PATHS = ("file", "target_file")
 
     def __post_init__(self):
-        _check_choice("tokenizer.type", self.type, tuple(TOKENIZER_OPTIONS))
-        _check_least(self, vocab_size=5, max_sentences=1, min_count=1)
+        check_choice("tokenizer.type", self.type, tuple(TOKENIZER_OPTIONS))
+        check_least(self, vocab_size=5, max_sentences=1, min_count=1)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         known = {"type", "joint", *self.PATHS, *TOKENIZER_OPTIONS[self.type]}
         if self.file:
@@ -202,7 +202,7 @@ class TrainingSection:
             raise ValueError(
                 "`[training]` must have `max_minutes` or `max_epochs`. Received: neither"
             )
-        _check_least(
+        check_least(
             self,
             max_epochs=1,
             batch_tokens=1,
@@ -224,10 +224,10 @@ class TrainingSection:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`training.{name}` must be a rate in [0, 1). Received: {value}")
-        _check_choice("training.schedule", self.schedule, SCHEDULES)
-        _check_choice("training.optimizer", self.optimizer, OPTIMIZERS)
-        _check_choice("training.best_by", self.best_by, BEST_BY)
-        _check_choice("training.strategy", self.strategy, STRATEGIES)
+        check_choice("training.schedule", self.schedule, SCHEDULES)
+        check_choice("training.optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("training.best_by", self.best_by, BEST_BY)
+        check_choice("training.strategy", self.strategy, STRATEGIES)
         self._check_pairs()
 
     def _check_pairs(self):
@@ -267,28 +267,6 @@ class TrainingSection:
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodingSection:
-    """`[decoding]`: how the trained model translates.
-
-    Attributes:
-        max_length: Most tokens of a translation; no limit of its own when left out.
-        extra_length: It may be this many tokens longer than its source.
-        beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`.
-        length_penalty: Of `BeamSearch`.
-    """
-
-    max_length: int | None = None
-    extra_length: int = 50
-    beam_size: int = 1
-    length_penalty: float = 0.6
-
-    PATHS = ()
-
-    def __post_init__(self):
-        _check_least(self, max_length=1, extra_length=1, beam_size=1)
-
-
 def _check_files(data, prefix):
     tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
     if bool(tsv) == bool(source) or (target is not None and not (source and target)):
@@ -299,12 +277,12 @@ def _check_files(data, prefix):
         )
 
 
-def _check_choice(name, value, known):
+def check_choice(name, value, known):
     if value not in known:
         raise ValueError(f"`{name}` must be one of {known}. Received: {value!r}")
 
 
-def _check_least(section, **least):
+def check_least(section, **least):
     for name, minimum in least.items():
         value = getattr(section, name)
         if value is not None and value < minimum:

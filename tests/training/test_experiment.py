@@ -4,6 +4,7 @@ import pytest
 from toy_experiment import TOML, write_experiment
 
 from keras_transformer.training import Experiment
+from keras_transformer.training.decoding_section import DecodingSection
 
 MINIMAL = {"data": {"tsv": "pairs.tsv"}, "training": {"max_epochs": 1}}
 
@@ -125,3 +126,40 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_empty_experiment_section_names_are_values_of_the_user(path):
     with pytest.raises(ValueError, match="a section must be one of"):
         Experiment.load(path, {".seed": "1"})
+
+
+# --- Decoding ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, name, options",
+    [
+        ({}, "greedy", {"extra_length": 50}),
+        ({"beam_size": 4}, "beam", {"beam_size": 4}),
+        ({"beam_size": 4, "length_penalty": 1.0, "coverage_penalty": 0.2}, "beam",
+         {"beam_size": 4, "length_penalty": 1.0, "coverage_penalty": 0.2}),
+        ({"strategy": "beam", "stopping": "first_finished"}, "beam",
+         {"beam_size": 1, "stopping": "first_finished"}),
+        ({"strategy": "sampling", "top_k": 3, "seed": 7}, "sampling", {"top_k": 3, "seed": 7}),
+        ({"no_repeat_ngram": 3, "min_length": 2}, "greedy", {"no_repeat_ngram": 3}),
+    ],
+)  # fmt: skip
+def test_decoding_strategies(values, name, options):
+    section = DecodingSection(**values)
+    assert section.strategy_name == name
+    assert options.items() <= section.options.items()
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"strategy": "best"}, "`decoding.strategy` must be one of"),
+        ({"strategy": "greedy", "beam_size": 2}, "`beam_size` above 1 is for `strategy` .beam."),
+        ({"top_k": 3}, "`top_k` is for `strategy` 'sampling'. Received: top_k=3, strategy='greedy"),
+        ({"strategy": "sampling", "coverage_penalty": 0.2}, "`coverage_penalty` is for `strategy`"),
+        ({"beam_size": 3, "seed": 0}, "`seed` is for `strategy` 'sampling'"),
+    ],
+)
+def test_decoding_options_that_mean_nothing_together(values, message):
+    with pytest.raises(ValueError, match=message):
+        DecodingSection(**values)

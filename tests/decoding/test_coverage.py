@@ -1,0 +1,82 @@
+"""The coverage penalty: scores by hand, from the full pass and its attention."""
+
+import numpy as np
+import pytest
+from backend import array, in_graph
+from toy_model import BOS, PAD, logits, sources, talkative_toy
+
+from keras_transformer.decoding import BeamSearch, Ensemble, decode, generate
+from keras_transformer.models import LanguageModel
+
+LENGTHS = [7, 3, 5]
+STRATEGY = BeamSearch(beam_size=3, n_best=3, max_length=3, length_penalty=0.8, coverage_penalty=0.5)
+
+
+def found_by(model, source_ids, strategy=STRATEGY):
+    found = in_graph(lambda ids: decode(model, ids, strategy).hypotheses)(source_ids)
+    return [
+        [
+            ([int(token) for token in ids if token != PAD], float(score))
+            for ids, score in zip(*row, strict=True)
+        ]
+        for row in zip(array(found.ids), array(found.scores), strict=True)
+    ]
+
+
+def penalised(model, source_ids, ids):
+    """The summed log-probability that the full pass gives, over the length penalty."""
+    values = logits(model, source_ids, np.array([[BOS, *ids[:-1]]], "int32"))[0].astype("float64")
+    values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    total = sum(row[token] for row, token in zip(values, ids, strict=True))
+    return total / ((5 + len(ids)) / 6) ** 0.8
+
+
+def coverage(model, source_ids, ids):
+    """Sum over the source of log(min(attention, 1))."""
+    layer = max(model.config.decoder_layers - 2, 0)
+    targets = np.array([[BOS, *ids[:-1]]], "int32")
+    weights = array(model.attention_scores(source_ids, targets)[2][layer]).mean(axis=1)[0]
+    return np.log(np.clip(weights.sum(axis=0), 1e-6, 1)).sum()
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_scores_are_those_of_the_full_pass_and_its_attention(layers):
+    model, source_ids = talkative_toy(decoder_layers=layers), sources(LENGTHS)
+    losses = set()
+    for row, length in enumerate(LENGTHS):
+        alone = source_ids[[row], :length]
+        for ids, score in found_by(model, source_ids)[row]:  # padded, and with batch mates
+            lost = 0.5 * coverage(model, alone, ids)
+            np.testing.assert_allclose(score, penalised(model, alone, ids) + lost, atol=1e-4)
+            losses.add(round(lost, 3))
+    assert len(losses) > 3 and min(losses) < -0.01
+
+
+def test_it_ranks_hypotheses():
+    model, source_ids = talkative_toy(), sources(LENGTHS)
+    plain = BeamSearch(beam_size=3, n_best=3, extra_length=4, length_penalty=0.8)
+    strong = BeamSearch(
+        beam_size=3, n_best=3, extra_length=4, length_penalty=0.8, coverage_penalty=20.0
+    )
+    rows = [[row[0][0] for row in found_by(model, source_ids, each)] for each in (plain, strong)]
+    assert rows[0] != rows[1]
+
+
+def test_an_ensemble_of_equals_is_one_model():
+    model, source_ids = talkative_toy(), sources(LENGTHS)
+    one, two = found_by(model, source_ids), found_by(Ensemble([model, model]), source_ids)
+    for first, second in zip(one, two, strict=True):
+        assert [ids for ids, _ in first] == [ids for ids, _ in second]
+        np.testing.assert_allclose([s for _, s in first], [s for _, s in second], atol=1e-4)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="`coverage_penalty` must be at least 0. Received: cov"):
+        BeamSearch(coverage_penalty=-0.1)
+    with pytest.raises(ValueError, match="`coverage_penalty`"):
+        BeamSearch(coverage_penalty=float("nan"))
+    with pytest.raises(ValueError, match="`source_ids` must be given under a coverage penalty"):
+        STRATEGY.search(None, (), np.array([3], "int32"), 3, talkative_toy().config, reorder=None)
+    model = LanguageModel(talkative_toy().config)
+    with pytest.raises(ValueError, match="a prompt has no source that could be covered. Received"):
+        generate(model, np.array([[5, 6]], "int32"), STRATEGY)

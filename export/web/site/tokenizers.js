@@ -1,0 +1,90 @@
+// Text to ids and back, as keras_transformer.text does it in Python: same ids, same text.
+
+const SPECIAL_IDS = 4; // pad 0, unk 1, bos 2, eos 3
+const UNK = 1;
+const UNKNOWN = '⁇';
+// What Python's bytes.split() and bytes.strip() take for white space.
+const SPACES = /[ \t\n\r\v\f]+/;
+const OUTER_SPACES = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g;
+
+/**
+ * @param {Uint8Array} bytes a tokenizer's file: SentencePiece's `.model`, or `.json`
+ * @returns {Promise<{encode: (text: string) => number[], decode: (ids: number[]) => string}>}
+ *     `decode` takes no special ids but unk
+ * @throws {Error} if it is of an unknown kind
+ */
+export async function loadTokenizer(bytes) {
+  const tokenizer = bytes[0] === 0x7b ? fromFields(bytes) : await sentencePiece(bytes);
+  return {
+    encode: (text) => tokenizer.encode(withoutSurrogates(text)),
+    decode: (ids) => (ids.length ? tokenizer.decode(ids) : ''),
+  };
+}
+
+/** Lone surrogates, which UTF-8 cannot hold, as Python reads their three bytes. */
+function withoutSurrogates(text) {
+  return text.replace(/\p{Surrogate}/gu, '\ufffd\ufffd\ufffd');
+}
+
+async function sentencePiece(bytes) {
+  const { loadSentencePiece } = await import('./sentencepiece.js');
+  const processor = await loadSentencePiece(bytes);
+  return {
+    encode: (text) => processor.encodeIds(text),
+    decode: (ids) => processor.decodeIds(ids),
+  };
+}
+
+const KINDS = { bytes: bytesTokenizer, characters: characterTokenizer, vocabulary: wordTokenizer };
+
+function fromFields(bytes) {
+  const fields = JSON.parse(new TextDecoder().decode(bytes));
+  if (fields.format !== 1 || !Object.hasOwn(KINDS, fields.type)) {
+    throw new Error(
+      `a tokenizer's file must have format 1 and one of the types ${Object.keys(KINDS)}. ` +
+        `Received: format=${fields.format}, type=${fields.type}`,
+    );
+  }
+  return KINDS[fields.type](fields);
+}
+
+function bytesTokenizer() {
+  const unknown = new TextEncoder().encode(UNKNOWN);
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  return {
+    encode: (text) =>
+      Array.from(new TextEncoder().encode(strip(text)), (byte) => byte + SPECIAL_IDS),
+    decode: (ids) => {
+      const bytes = ids.flatMap((id) => (id === UNK ? [...unknown] : [id - SPECIAL_IDS]));
+      return decoder.decode(Uint8Array.from(bytes));
+    },
+  };
+}
+
+function characterTokenizer({ characters }) {
+  const entries = Array.from(characters); // code points, not UTF-16 units
+  return table(entries, entries, UNKNOWN, (text) => Array.from(strip(text)));
+}
+
+function wordTokenizer({ words, joiner }) {
+  const surface = (word) =>
+    joiner && word.endsWith(joiner) ? word.slice(0, -joiner.length) : `${word} `;
+  const split = (text) => text.split(SPACES).filter((word) => word !== '');
+  const tokenizer = table(words, words.map(surface), surface(UNKNOWN), split);
+  return {
+    encode: tokenizer.encode,
+    decode: (ids) => tokenizer.decode(ids).replace(/ $/, ''),
+  };
+}
+
+function table(entries, surfaces, unknown, split) {
+  const ids = new Map(entries.map((entry, index) => [entry, index + SPECIAL_IDS]));
+  return {
+    encode: (text) => split(text).map((entry) => ids.get(entry) ?? UNK),
+    decode: (row) => row.map((id) => (id === UNK ? unknown : surfaces[id - SPECIAL_IDS])).join(''),
+  };
+}
+
+function strip(text) {
+  return text.replace(OUTER_SPACES, '');
+}

@@ -1,0 +1,253 @@
+"""Whole sites of export/web in headless Chromium.
+
+Needs Node 20, `npm ci` in export/web and Chromium: export/web/test.sh sees to it.
+"""
+
+import json
+import shutil
+
+import keras
+import pytest
+from page import SCRIPTS, WEB, build, node_json
+from toy_model import randomise
+
+from keras_transformer import (
+    BeamSearch,
+    Greedy,
+    Transformer,
+    TransformerConfig,
+    Translator,
+    export_litert,
+)
+from keras_transformer.export import MODES
+from keras_transformer.export.parity import compare
+from keras_transformer.text import BytesTokenizer, SentencePieceTokenizer
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+LINES = 60  # all different, so that none is known
+LONG_TEXT = "\n".join("abcdefgh"[index % 8] * (1 + index // 8) for index in range(LINES))
+TITLE = "<b>Spelling</b> & more"
+LEFT = "left-\ud800"  # a lone surrogate
+
+SAMPLES = 3  # typed by hand, as it were; the others go to the worker
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Visits sites: a list of visits -> what came of them (see driver.mjs)."""
+    if not (WEB / "node_modules").is_dir():
+        pytest.skip("no packages in export/web: export/web/test.sh installs them")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: export/web/test.sh says what is needed")
+    return lambda *visits: node_json(SCRIPTS / "driver.mjs", WEB, CHROMIUM, request=visits)
+
+
+@pytest.fixture(scope="module")
+def make_site(tmp_path_factory):
+    """Builds a site of an exported folder."""
+
+    def make(folder, *options):
+        out = tmp_path_factory.mktemp("web") / "site"
+        done = build(folder, out, *options)
+        assert done.returncode == 0, done.stderr
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def everything(texts, other_texts, odd_texts):
+    return [*texts, *other_texts, *odd_texts, LEFT, "a" * 200]
+
+
+@pytest.fixture(scope="module")
+def expected(live, everything):
+    """Python's own answers."""
+    answers = []
+    for text in everything:
+        source_ids = live.source_ids(text)
+        target_ids = live.translate_ids([source_ids])[0]
+        text = live.target_tokenizer.decode(target_ids)
+        answers.append(dict(sourceIds=source_ids, targetIds=target_ids, text=text))
+    return answers
+
+
+@pytest.fixture(scope="module")
+def visits(browser, make_site, device, int8_device, everything, texts):
+    """One visit each to the page of the float32 and of the int8 file."""
+    lines = [*texts[4:6], "", texts[7]]
+    visit = dict(typed=[*texts[:SAMPLES], "\n".join(lines), "a" * 600], ids=everything)
+    visit |= dict(raw=[[31, 3], [-1, 3], [1.5, 3], [4] * 513], again=texts[:SAMPLES])
+    visit |= dict(sent=[texts[9], LONG_TEXT, texts[10]], repeat=6)
+    options = ("--title", TITLE, "--from", "en", "--to", "de", "--example", "ab c")
+    sites = [make_site(folder.path, *options) for folder in (device, int8_device)]
+    visit["newer"] = dict(site=str(make_site(device.path, "--title", "Newer")), title="Newer")
+    return browser(*({**visit, "site": str(site)} for site in sites))
+
+
+def ids_and_text(answer):
+    return {key: answer[key] for key in ("sourceIds", "targetIds", "text")}
+
+
+@pytest.mark.slow
+def test_float32_gives_pythons_ids_and_text(visits, expected):
+    assert [ids_and_text(answer) for answer in visits[0]["answers"]] == expected
+    assert len({answer["text"] for answer in expected}) > 25
+
+
+@pytest.mark.slow
+def test_int8_keeps_its_promise(visits, expected, everything):
+    answers = visits[1]["answers"]
+    assert [answer["sourceIds"] for answer in answers] == [row["sourceIds"] for row in expected]
+    pairs = [
+        [(answer["text"], answer["targetIds"]) for answer in side] for side in (expected, answers)
+    ]
+    agreement = compare(everything, *pairs)["token_agreement"]
+    assert agreement >= max(0.9, MODES["int8"].promised_agreement), agreement
+
+
+@pytest.mark.slow
+def test_what_is_typed_is_translated(visits, live, texts):
+    typed = visits[0]["typed"]
+    shown = [answer["text"] for answer in typed[: SAMPLES + 1]]
+    lines = live.translate([*texts[4:6], "", texts[7]])
+    assert shown == [*live.translate(texts[:SAMPLES]), "\n".join(lines)]
+    assert all(answer["error"] is None for answer in typed[: SAMPLES + 1])
+    assert all(answer["latency"].endswith(" ms") for answer in typed[: SAMPLES + 1])
+
+
+@pytest.mark.slow
+def test_a_sentence_too_long_is_told(visits):
+    answer = visits[0]["typed"][SAMPLES + 1]
+    assert answer["text"] == ""
+    assert answer["error"].startswith("A sentence can have 512 tokens at most. This one has 60")
+
+
+@pytest.mark.slow
+def test_ids_are_checked_before_they_reach_the_model(visits):
+    *outside, too_many = visits[0]["raw"]
+    rule = "ids must lie in [0, 31). Received: "
+    assert outside == [f"{rule}31", f"{rule}-1", f"{rule}1.5"]
+    assert too_many.startswith("A sentence can have 512 tokens at most. This one has 513")
+
+
+@pytest.mark.slow
+def test_only_the_newest_text_is_answered_to_the_end(visits):
+    for visit in visits:
+        *older, last = visit["burst"]
+        assert last == dict(id=3, index=0, type="line")
+        ids = [line["id"] for line in older]
+        # How far they come depends on when the messages arrive.
+        assert ids == sorted(ids) and ids.count(1) <= 1 and ids.count(2) < LINES // 2
+
+
+@pytest.mark.slow
+def test_a_newer_site_takes_over(visits):
+    """And does so whole: without a network right after, it works."""
+    for visit in visits:
+        assert visit["title"] == TITLE
+        assert visit["newer"] == dict(state="ready", title="Newer")
+
+
+@pytest.mark.slow
+def test_it_works_without_a_network(visits, live, texts):
+    for visit in visits:
+        assert visit["again"]["state"] == "ready" and visit["again"]["badge"]
+        assert visit["again"]["shown"] == live.translate(texts[:SAMPLES])  # now float32 in both
+
+
+@pytest.mark.slow
+def test_nothing_leaves_the_machine_and_nothing_goes_wrong(visits):
+    for visit in visits:
+        assert visit["requests"] > 20
+        assert visit["foreign"] == visit["pageErrors"] == []
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow(visits, everything):
+    """Over more than 200 sentences of all lengths. The heap grows in large steps, which could hide
+    a leak, so what is made and given back is counted too."""
+    for visit in visits:
+        memory = visit["memory"]
+        assert memory["runs"] > len(everything) * len(memory["heap"]) > 200
+        assert len(set(memory["heap"])) == 1, memory["heap"]
+        assert memory["tensorsDeleted"] == 2 * memory["runs"]  # a source and a target each
+        assert memory["compiled"] > 2 and memory["modelsLeft"] == memory["modelsKept"] == 2
+
+
+ODD = ["a", "ab cd", "", "  ", "é e\u0301\tc", "</s> a", "x\u3000y", "ﬁ ａｂ ½", "\ufffd a", "a\0b"]
+ODD += ["\U0001f600 b", "\u200bz\u200d", "\ufeffa", "a\xa0b", "▁a", "中文 ab", "abcdefgh" * 3, LEFT]
+
+
+def model_of(tokenizer):
+    keras.utils.set_random_seed(3)
+    config = TransformerConfig(
+        **dict(vocab_size=tokenizer.vocab_size, model_dim=14, num_heads=2, dropout=0.0),
+        **dict(encoder_layers=1, decoder_layers=1, intermediate_dim=17),
+    )
+    return randomise(Transformer(config))
+
+
+@pytest.mark.slow
+def test_other_tokenizers_and_searches(browser, make_site, tmp_path):
+    """Also a search that limits an answer's length, which the page must know to the token."""
+    text = ["abc defg hé", "gfe dcba ab", "ab cd efgh"] * 40
+    pieces = SentencePieceTokenizer.train(text, 290, byte_fallback=True)
+    kinds = {
+        "bytes": (BytesTokenizer(), Greedy(extra_length=5, max_length=30)),
+        "pieces": (pieces, BeamSearch(beam_size=2, extra_length=5)),
+    }
+    requests, expected = [], []
+    for kind, (tokenizer, strategy) in kinds.items():
+        model, folder = model_of(tokenizer), tmp_path / kind
+        export_litert(model, tokenizer, folder, samples=ODD[:3], strategy=strategy)
+        requests.append(dict(site=str(make_site(folder)), ids=ODD))
+        translator = Translator(model, tokenizer, strategy)
+        answers = zip(map(translator.source_ids, ODD), translator.translate(ODD), strict=True)
+        expected.append(list(answers))
+    for visit, rows in zip(browser(*requests), expected, strict=True):
+        assert [(row["sourceIds"], row["text"]) for row in visit["answers"]] == rows
+
+
+@pytest.fixture(scope="module")
+def broken_visits(browser, make_site, device):
+    """Sites that went bad on the way: of each, what the page says."""
+
+    def edit_metadata(site, **fields):
+        file = site / "model" / "metadata.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    def damage_model(site):
+        file = site / "model" / "model.tflite"
+        file.write_bytes(file.read_bytes()[:-1] + b"\7")
+
+    damages = {
+        "gone": lambda site: (site / "model" / "model.tflite").unlink(),
+        "damaged": damage_model,
+        "longer": lambda site: edit_metadata(site, search={"extra_length": 70}),
+        "shorter": lambda site: edit_metadata(site, search={"extra_length": 40}),
+        "other signature": lambda site: edit_metadata(site, signature="other"),
+    }
+    sites = []
+    for damage in damages.values():
+        sites.append(make_site(device.path))
+        damage(sites[-1])
+    visits = browser(*({"site": str(site)} for site in sites))
+    return dict(zip(damages, visits, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("gone", "model/model.tflite could not be loaded: status 404"),
+        ("damaged", "model.tflite is damaged or belongs to another export. Reload the page."),
+        ("longer", "the model must give 102 ids for 32, as its metadata says. Received: "),
+        ("shorter", "the model must give 72 ids for 32, as its metadata says. Received: "),
+        ("other signature", 'the model must have the signature "other".'),
+    ],
+)
+def test_a_broken_site_says_so(broken_visits, damage, message):
+    visit = broken_visits[damage]
+    assert visit["state"] == "broken"
+    assert message in visit["error"]

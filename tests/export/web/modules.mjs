@@ -1,0 +1,45 @@
+// The page's modules without a browser: node modules.mjs SITE_FOLDER < request.json > answer.json
+
+import * as fs from 'node:fs';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [site] = process.argv.slice(2);
+const load = (name) => import(pathToFileURL(path.join(site, name)));
+const { loadTokenizer } = await load('tokenizers.js');
+const { paddedLength, targetLength, withFixedLength } = await load('fixed_length.js');
+
+const attempt = async (work) => {
+  try {
+    return await work();
+  } catch (error) {
+    return { error: error.message };
+  }
+};
+
+const requests = {
+  async tokenizer({ file, texts, rows }) {
+    const tokenizer = await loadTokenizer(new Uint8Array(fs.readFileSync(file)));
+    return { ids: texts.map(tokenizer.encode), texts: rows.map(tokenizer.decode) };
+  },
+
+  async lengths({ sources, longest, metadata }) {
+    const padded = sources.map((length) => paddedLength(length, longest));
+    return { padded, targets: padded.map((length) => targetLength(length, metadata)) };
+  },
+
+  async fix({ file, key, lengths, out }) {
+    // At an odd place of a larger buffer, as a view may lie.
+    const content = fs.readFileSync(file);
+    const bytes = new Uint8Array(content.length + 3).subarray(3);
+    bytes.set(content);
+    fs.writeFileSync(out, withFixedLength(bytes, key, ...lengths));
+    return { unchanged: content.equals(Buffer.from(bytes)) };
+  },
+};
+
+const answers = [];
+for (const { kind, ...request } of JSON.parse(fs.readFileSync(0, 'utf8'))) {
+  answers.push(await attempt(() => requests[kind](request)));
+}
+console.log(JSON.stringify(answers));

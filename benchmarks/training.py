@@ -23,13 +23,12 @@ import contextlib
 import json
 import os
 import pathlib
-import platform
-import statistics
 import sys
 import tempfile
 
+from processes.child import Child, Failed
+from reporting import not_measured, processor, pythons, say, shown, spread, write_json
 from training_peers import batches
-from training_peers.child import Child, Failed
 
 MODEL = {
     "model_dim": 128, "num_heads": 4, "layers": 4, "intermediate_dim": 256, "dropout": 0.1,
@@ -41,6 +40,7 @@ SCRIPTS = {"keras-hub": "keras_hub_peer.py", "tf-models": "tf_models_peer.py",
 FEEDS = ("plain", "bucketed")
 # A compiler is given few shapes of its own; torch's makes one kernel for all shapes.
 ROUNDED = "plain_rounded"
+_PEERS = pathlib.Path(__file__).parent / "training_peers"
 
 
 def main():
@@ -59,9 +59,7 @@ def main():
         report["rounds"] = run_rounds(entries, arguments, report)
     report["systems"] = summary(entries, report["rounds"])
     print(tables(report))
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    temporary.write_text(json.dumps(report, indent=1) + "\n")
-    temporary.replace(arguments.out)
+    write_json(arguments.out, report)
     return 1 if report["not_measured"] else 0
 
 
@@ -85,10 +83,7 @@ def parse_arguments():
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if not arguments.out.parent.is_dir():
         parser.error(f"--out must be in a folder that exists. Received: {arguments.out}")
-    pairs = [pair.partition("=") for pair in arguments.python]
-    arguments.python = {name: path for name, _, path in pairs}
-    if unknown := set(arguments.python) - set(SCRIPTS):
-        parser.error(f"--python must name one of {list(SCRIPTS)}. Received: {sorted(unknown)}")
+    arguments.python = pythons(parser, arguments.python, SCRIPTS)
     return arguments
 
 
@@ -146,11 +141,11 @@ def start_systems(folder, arguments, report, stack):
 
 
 def trial(name, script, python, settings, folder, arguments, report, stack):
-    """Tries the settings; (name, feed) -> (child, the feed's file, setting) of the fastest."""
-    fastest, children = {}, []
+    """Tries the settings; (name, feed) -> (child, file, setting, first loss) of the fastest."""
+    fastest, first_losses, children = {}, {}, []
     for setting in settings:
         try:
-            child = stack.enter_context(Child(script, python, folder, setting))
+            child = stack.enter_context(Child(_PEERS / script, python, folder, setting))
         except Failed as error:  # and so would every other setting
             not_measured(report, name, str(error))
             break
@@ -167,8 +162,10 @@ def trial(name, script, python, settings, folder, arguments, report, stack):
             report["trials"].append(about | result | {"versions": child.versions})
             say(f"{name}, {feed}, {setting}: {result['rate']:.0f} tokens/s; warm-up of "
                 f"{result['shapes']} shapes {result['seconds']:.0f} s")  # fmt: skip
+            first_losses.setdefault(child, result["first_loss"])
             if (name, feed) not in fastest or result["rate"] > fastest[name, feed][0]:
-                fastest[name, feed] = result["rate"], child, file, setting
+                first_loss = first_losses[child]
+                fastest[name, feed] = result["rate"], child, file, setting, first_loss
     for child in children:
         if all(child is not kept for _, kept, *_ in fastest.values()):
             child.close()
@@ -187,7 +184,7 @@ def run_rounds(entries, arguments, report):
     for number in range(arguments.rounds):
         order = list(entries.items())
         results = []
-        for (name, feed), (child, file, _) in order if number % 2 == 0 else reversed(order):
+        for (name, feed), (child, file, *_) in order if number % 2 == 0 else reversed(order):
             steps = arguments.steps
             try:
                 done = child.ask(do="train", feed=file, first=number * steps, steps=steps)
@@ -212,7 +209,7 @@ def summary(entries, rounds):
     }  # fmt: skip
     ours = rates.get((OURS, "bucketed"), [])
     systems = []
-    for (name, feed), (child, _, setting) in entries.items():
+    for (name, feed), (child, _, setting, first_loss) in entries.items():
         key = name, feed
         results = [r for round_ in rounds for r in round_ if (r["system"], r["feed"]) == key]
         ratios = [a / b for a, b in zip(ours, rates[key], strict=False)]
@@ -220,17 +217,11 @@ def summary(entries, rounds):
             "system": name, "feed": feed, "setting": setting, "versions": child.versions,
             "rate": spread(rates[key]), "ours_over_it": spread(ratios),
             "real_share": sum(r["tokens"] for r in results) / sum(r["slots"] for r in results),
-            "first_loss": child.first_loss, "last_loss": results[-1]["loss"],
+            "first_loss": first_loss, "last_loss": results[-1]["loss"],
             "slowest_step": max(r["slowest_step"] for r in results),
             "mean_step": sum(r["seconds"] for r in results) / sum(r["steps"] for r in results),
         })  # fmt: skip
     return systems
-
-
-def spread(values):
-    if not values:
-        return None
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def tables(report):
@@ -268,30 +259,6 @@ def tables(report):
         lines.append("")
     lines += [f"NOT MEASURED: {what}: {why}" for what, why in report["not_measured"]]
     return "\n".join(lines)
-
-
-def shown(values, form):
-    if values is None:
-        return "?"
-    low, high = format(values["least"], form), format(values["most"], form)
-    return f"{format(values['median'], form)} ({low} to {high})"
-
-
-def not_measured(report, what, why):
-    report["not_measured"].append([what, why])
-    say(f"NOT MEASURED: {what}: {why}")
-
-
-def processor():
-    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,19 @@
 """The child process that a system trains in: warm up, then train when the parent says so.
 
-Imports only NumPy, so that it runs in any peer's environment. A system's script calls `serve`.
-The parent writes an order a line and reads an answer a line, both JSON:
+Imports only NumPy and `orders`, so that it runs in any peer's environment. A system's script calls
+`serve`. The parent's orders:
 
     {"do": "warm_up", "feed": "plain"}                          each shape twice
     {"do": "train", "feed": "plain", "first": 0, "steps": 30}   timed steps
 """
 
 import itertools
-import json
-import os
-import pathlib
-import sys
 import time
-import types
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import orders
 
 # So many shapes warm a system up: one that compiles each, or all at once, and one that does not.
 _COMPILED_SHAPES, _OTHER_SHAPES = 16, 3
@@ -47,26 +43,24 @@ def serve(make_trainer, stream=None):
         stream: Function of the task and its folder that gives the batches of "train" without
             end; those of the feed's file, over and over, when `None`.
     """
-    answers = _own_stdout()
-    folder = pathlib.Path(sys.argv[1])
-    task = json.loads((folder / "task.json").read_text(), object_hook=_namespace)
-    settings = json.loads(sys.argv[2], object_hook=_namespace)
-    trainer = make_trainer(task, settings)
-    _answer(answers, ready=True, versions={"python": sys.version.split()[0], **trainer.versions})
-    streamed = stream(task, folder) if stream else None
-    feeds = {}
-    for line in sys.stdin:
-        order = json.loads(line)
-        name = order["feed"]
-        if name not in feeds:
-            feeds[name] = read_batches(folder / f"{name}.npz", task)
-        trainer.forget()
-        if order["do"] == "warm_up":
-            _answer(answers, **_warm_up(trainer.step, feeds[name], settings.compiled))
-            continue
-        batches = streamed or _from(feeds[name], order["first"])
-        batches = itertools.islice(batches, order["steps"])
-        _answer(answers, **_train(trainer.step, batches, task.pad_id))
+
+    def start(folder, task, settings):
+        trainer = make_trainer(task, settings)
+        streamed = stream(task, folder) if stream else None
+        feeds = {}
+
+        def answer(do, feed, first=0, steps=None):
+            if feed not in feeds:
+                feeds[feed] = read_batches(folder / f"{feed}.npz", task)
+            trainer.forget()
+            if do == "warm_up":
+                return _warm_up(trainer.step, feeds[feed], settings.compiled)
+            batches = streamed or _from(feeds[feed], first)
+            return _train(trainer.step, itertools.islice(batches, steps), task.pad_id)
+
+        return trainer.versions, answer
+
+    orders.answer_orders(start)
 
 
 def read_batches(path, task):
@@ -133,18 +127,3 @@ def _train(step, batches, pad_id):
 
 def _from(batches, first):
     return (batches[i % len(batches)] for i in itertools.count(first))
-
-
-def _namespace(fields):
-    return types.SimpleNamespace(**fields)
-
-
-def _own_stdout():
-    """Standard output for answers alone: what libraries print goes to standard error."""
-    own = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return own
-
-
-def _answer(file, **fields):
-    print(json.dumps(fields), file=file, flush=True)

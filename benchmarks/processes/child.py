@@ -1,4 +1,4 @@
-"""The parent's end of a child process that runs `worker.serve`."""
+"""The parent's end of a child process that answers orders (see `orders.py`)."""
 
 import json
 import os
@@ -15,29 +15,32 @@ class Failed(Exception):
 
 
 class Child:
-    """A system in a process of its own; a context manager that ends it.
+    """A system in a process of its own, on the CPU; a context manager that ends it.
+
+    Args:
+        script: Path of what it runs.
+        python: The Python that runs it; this one also finds `keras_transformer`.
+        folder: What the script is told to read, and where its log goes.
+        settings: What JSON can hold; handed to the script.
 
     Attributes:
         versions: What the child said it uses.
-        first_loss: Loss of its very first step.
     """
 
     def __init__(self, script, python, folder, settings):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        environment.pop("PYTHONPATH", None)
-        if python == sys.executable:
-            environment["PYTHONPATH"] = str(_FOLDER.parents[1])
+        paths = [_FOLDER, _FOLDER.parents[1]] if python == sys.executable else [_FOLDER]
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         descriptor, self._log = tempfile.mkstemp(suffix=".log", dir=folder, text=True)
         try:
             with open(descriptor) as log:
                 self._process = subprocess.Popen(
-                    [python, _FOLDER / script, folder, json.dumps(settings)],
+                    [python, script, folder, json.dumps(settings)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                     env=environment,
                 )  # fmt: skip
         except OSError as error:
             raise Failed(f"{python} cannot be run: {error}") from error
-        self.first_loss = None
         try:
             self.versions = self._answer()["versions"]
         except Failed:
@@ -51,10 +54,7 @@ class Child:
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # the answer tells why
-        answer = self._answer()
-        if self.first_loss is None:
-            self.first_loss = answer["first_loss"]
-        return answer
+        return self._answer()
 
     def close(self):
         self._process.kill()

@@ -1,0 +1,42 @@
+"""The child's end: reads an order a line and writes an answer a line, both JSON.
+
+Imports the standard library alone, so that it runs in any peer's environment.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import types
+
+
+def answer_orders(start):
+    """Answers orders until the parent closes the pipe.
+
+    Args:
+        start: Function of the folder, the task (its `task.json`) and the settings, the last two
+            namespaces, that gives a dict of versions and a function `answer(**order) -> dict`.
+    """
+    answers = _own_stdout()
+    folder = pathlib.Path(sys.argv[1])
+    task = json.loads((folder / "task.json").read_text(), object_hook=_namespace)
+    settings = json.loads(sys.argv[2], object_hook=_namespace)
+    versions, answer = start(folder, task, settings)
+    _write(answers, versions={"python": sys.version.split()[0], **versions})
+    for line in sys.stdin:
+        _write(answers, **answer(**json.loads(line)))
+
+
+def _namespace(fields):
+    return types.SimpleNamespace(**fields)
+
+
+def _own_stdout():
+    """Standard output for answers alone: what libraries print goes to standard error."""
+    own = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return own
+
+
+def _write(file, **fields):
+    print(json.dumps(fields), file=file, flush=True)

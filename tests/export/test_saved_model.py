@@ -1,5 +1,6 @@
 """The SavedModel: Python's text, by name, from any folder, in any process with TensorFlow Text."""
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -91,10 +92,14 @@ def test_translate_ids_equals_python_and_ends_in_pads(serve_ids, live, texts, to
 
 
 @pytest.mark.parametrize("outside", [-1, 31, 2**31 - 1])
-def test_an_id_outside_the_vocabulary_is_an_error(serve_ids, outside):
-    rule = rf"ids must lie in \[0, 31\). Received:.*{min(outside, 3)}.*to.*{max(outside, 5)}"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){rule}"):
-        serve_ids([[5, outside, 3]])
+def test_an_id_outside_the_vocabulary_is_named_and_its_row_empty(
+    loaded, serve_ids, outside, tokenizer
+):
+    ids = tf.constant([[5, 4, 3], [5, outside, 3]])
+    found = loaded.signatures["translate_ids"](source_ids=ids)
+    assert [*found["status"].numpy()] == [b"ok", b"id_outside_vocabulary"]
+    assert set(found["target_ids"].numpy()[1]) == {tokenizer.pad_id}
+    np.testing.assert_array_equal(found["target_ids"][:1], serve_ids([[5, 4, 3]]))
 
 
 def test_the_strategy_is_exported(trained, tokenizer, texts):
@@ -128,19 +133,44 @@ def test_a_frozen_model_exports_and_a_sample_may_hold_a_surrogate(
 
 
 def test_signatures_have_the_documented_names(loaded):
-    specs = {
-        name: (function.structured_input_signature[1], function.structured_outputs)
+    def shapes(tensors):
+        return {name: (spec.dtype.name, *spec.shape) for name, spec in tensors.items()}
+
+    text, status = {"text": ("string", None)}, {"status": ("string", None)}
+    assert {
+        name: (shapes(function.structured_input_signature[1]), shapes(function.structured_outputs))
         for name, function in loaded.signatures.items()
-    }
-    assert specs == {
-        "serving_default": (
-            {"text": tf.TensorSpec((None,), tf.string, name="text")},
-            {"translation": tf.TensorSpec((None,), tf.string, name="translation")},
+    } == {
+        "serving_default": (text, {"translation": ("string", None)}),
+        "translate": (
+            {**text, "n_best": ("int32", None)},
+            {
+                "translations": ("string", None, 1),
+                "scores": ("float32", None, 1),
+                "truncated": ("bool", None, 1),
+                "counts": ("int32", None),
+                **status,
+            },
         ),
         "translate_ids": (
-            {"source_ids": tf.TensorSpec((None, None), tf.int32, name="source_ids")},
-            {"target_ids": tf.TensorSpec((None, None), tf.int32, name="target_ids")},
+            {"source_ids": ("int32", None, None)},
+            {"target_ids": ("int32", None, None), **status},
         ),
+        "score": (
+            {**text, "target": ("string", None)},
+            {
+                "log_prob": ("float32", None),
+                "score": ("float32", None),
+                "target_ids": ("int32", None, None),
+                "token_log_probs": ("float32", None, None),
+                **status,
+            },
+        ),
+        "encode": (
+            text,
+            {"states": ("float32", None, None, 29), "mask": ("bool", None, None), **status},
+        ),
+        "embed": (text, {"embedding": ("float32", None, 29), **status}),
     }
 
 
@@ -235,7 +265,7 @@ def test_a_wrong_artefact_is_not_written(trained, tokenizer, texts, tmp_path, mo
     decode = serving_graphs.decode
 
     def short(model, source_ids, strategy):
-        return decode(model, source_ids, Greedy(max_length=2))
+        return decode(model, source_ids, dataclasses.replace(strategy, max_length=2))
 
     monkeypatch.setattr(serving_graphs, "decode", short)
     with pytest.raises(ParityError, match="savedmodel must give at least 100% of Python's tokens"):

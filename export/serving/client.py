@@ -1,0 +1,290 @@
+"""A client of an exported translator behind TF Serving, over gRPC or REST.
+
+    python client.py --model translator "Two dogs play." "A man sleeps."
+    python client.py --model translator --rest --n-best 3 < sentences.txt
+
+gRPC needs `pip install tensorflow-serving-api`; REST needs the standard library alone. It is one
+file, to copy: nothing of keras_transformer is needed here.
+"""
+
+import argparse
+import base64
+import dataclasses
+import http.client
+import itertools
+import json
+import random
+import sys
+import time
+import urllib.error
+import urllib.request
+
+
+class ServingError(RuntimeError):
+    """The server's answer is an error, or none has come in time.
+
+    Attributes:
+        code: The gRPC status' name, such as `"INVALID_ARGUMENT"`, whatever the transport.
+    """
+
+    def __init__(self, code, message):
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the server makes of one text."""
+
+    status: str  # "ok"; else what is wrong with the text, such as "too_long"
+    translations: tuple  # of str, best first; empty unless the status is "ok"
+    scores: tuple  # of float, as many
+    truncated: tuple  # of bool, as many: the length limit has cut it
+
+
+@dataclasses.dataclass(frozen=True)
+class Retries:
+    """How long and how often a call is tried.
+
+    A call is tried again when the server cannot be reached or is overloaded (UNAVAILABLE). It
+    waits `first_wait` seconds, then twice as long each time, up to `longest_wait`, each times a
+    random number from 0.5 to 1, so that many clients do not come back at once. The `deadline`
+    counts for all tries together.
+    """
+
+    deadline: float = 30.0  # seconds
+    tries: int = 5
+    first_wait: float = 0.1
+    longest_wait: float = 5.0
+
+    def call(self, attempt):
+        """`attempt(seconds left)`, until it does not raise UNAVAILABLE."""
+        end = time.monotonic() + self.deadline
+        for number in itertools.count(1):
+            try:
+                return attempt(max(end - time.monotonic(), 0.001))
+            except ServingError as error:
+                wait = min(self.first_wait * 2 ** (number - 1), self.longest_wait)
+                wait *= random.uniform(0.5, 1)
+                is_late = time.monotonic() + wait >= end
+                if error.code != "UNAVAILABLE" or number >= self.tries or is_late:
+                    raise
+                time.sleep(wait)
+
+
+class Client:
+    """What both transports share; use `GrpcClient` or `RestClient`, in a `with` block or not.
+
+    Safe for many threads.
+
+    Args:
+        model: The name it is served under.
+        version: Its number; the newest when `None`.
+        batch_size: Most texts a request; at most the server's `max_batch_size`.
+        retries: `Retries`.
+    """
+
+    def __init__(self, model, *, version=None, batch_size=32, retries=None):
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        self.model, self.version, self.batch_size = model, version, batch_size
+        self.retries = retries or Retries()
+
+    def translate(self, texts):
+        """A translation for each text; `""` for an empty one.
+
+        Args:
+            texts: Strings, or bytes, which need not be UTF-8.
+
+        Raises:
+            ServingError: if a call fails, or a text cannot be answered; `code` is then
+                OUT_OF_RANGE.
+        """
+        answers = self.translate_n_best(texts, 1)
+        for index, answer in enumerate(answers):
+            if answer.status != "ok":
+                raise ServingError("OUT_OF_RANGE", f"text {index}: {answer.status}")
+        return [answer.translations[0] for answer in answers]
+
+    def translate_n_best(self, texts, n_best=0):
+        """An `Answer` for each text, whatever is wrong with the others.
+
+        Args:
+            texts: Strings, or bytes.
+            n_best: Translations of each; 0 for as many as the export chose. A number above what
+                it allows is the status "bad_n_best".
+        """
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        texts, answers = [*map(_as_bytes, texts)], []
+        for start in range(0, len(texts), self.batch_size):
+            batch = texts[start : start + self.batch_size]
+            inputs = {"text": batch, "n_best": [n_best] * len(batch)}
+            found = self.predict("translate", inputs)
+            names = ("status", "counts", "translations", "scores", "truncated")
+            answers += map(_answer, *(found[name] for name in names))
+        return answers
+
+    def score(self, texts, targets):
+        """The model's log-probability of each translation; `None` where there is none to give."""
+        if len(texts) != len(targets):
+            raise ValueError(
+                f"`texts` and `targets` must be as many. Received: {len(texts)} and {len(targets)}"
+            )
+        found, pairs = [], [*zip(map(_as_bytes, texts), map(_as_bytes, targets), strict=True)]
+        for start in range(0, len(pairs), self.batch_size):
+            sources, ends = map(list, zip(*pairs[start : start + self.batch_size], strict=True))
+            output = self.predict("score", {"text": sources, "target": ends})
+            rows = zip(output["status"], output["log_prob"], strict=True)
+            found += [value if _text(status) == "ok" else None for status, value in rows]
+        return found
+
+    def predict(self, signature, inputs):
+        """Calls any signature: a dict of nested lists by input name, and by output name."""
+        return self.retries.call(lambda seconds: self._predict(signature, inputs, seconds))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Gives back connections."""
+
+
+class GrpcClient(Client):
+    """Over gRPC: `GrpcClient("localhost:8500", "translator")`; TLS with `credentials`."""
+
+    def __init__(self, address, model, *, credentials=None, **options):
+        super().__init__(model, **options)
+        import grpc
+        from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+        limits = [(f"grpc.max_{way}_message_length", 2**28) for way in ("send", "receive")]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, limits)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, limits)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def _predict(self, signature, inputs, seconds):
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.model
+        request.model_spec.signature_name = signature
+        if self.version is not None:
+            request.model_spec.version.value = self.version
+        for name, values in inputs.items():
+            request.inputs[name].CopyFrom(_tensor(tf, values))
+        try:
+            response = self._stub.Predict(request, timeout=seconds)
+        except grpc.RpcError as error:
+            raise ServingError(error.code().name, error.details()) from error
+        return {name: tf.make_ndarray(value).tolist() for name, value in response.outputs.items()}
+
+    def close(self):
+        self._channel.close()
+
+
+class RestClient(Client):
+    """Over REST: `RestClient("http://localhost:8501", "translator")`."""
+
+    _CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "UNAVAILABLE", 503: "UNAVAILABLE",
+              502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
+
+    def __init__(self, address, model, **options):
+        super().__init__(model, **options)
+        version = "" if self.version is None else f"/versions/{self.version}"
+        self._url = f"{address.rstrip('/')}/v1/models/{model}{version}:predict"
+
+    def _predict(self, signature, inputs, seconds):
+        body = json.dumps({"signature_name": signature, "inputs": _json(inputs)}).encode()
+        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as response:
+                outputs = json.loads(response.read())["outputs"]
+        except urllib.error.HTTPError as error:
+            code = self._CODES.get(error.code, "UNKNOWN")
+            raise ServingError(code, error.read().decode("utf-8", "replace")) from error
+        except TimeoutError as error:
+            raise ServingError("DEADLINE_EXCEEDED", f"{seconds:.3f} s") from error
+        except (http.client.HTTPException, OSError) as error:
+            late = isinstance(getattr(error, "reason", None), TimeoutError)
+            raise ServingError("DEADLINE_EXCEEDED" if late else "UNAVAILABLE", error) from error
+        # A signature with one output answers without its name.
+        return outputs if isinstance(outputs, dict) else {"output": outputs}
+
+
+def _tensor(tf, values):
+    if not values:  # what they would be is not in an empty list
+        raise ValueError("a call must have at least one row. Received: none")
+    if isinstance(values[0], (str, bytes)):
+        return tf.make_tensor_proto([*map(_as_bytes, values)], tf.string)
+    return tf.make_tensor_proto(values, tf.int32)
+
+
+def _as_bytes(text):
+    """UTF-8; a lone surrogate as the bytes that servers read as U+FFFD."""
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def _json(value):
+    """Bytes as TF Serving's REST API wants them: base64 where they are not UTF-8."""
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"b64": base64.b64encode(value).decode()}
+    return value
+
+
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _answer(status, count, translations, scores, truncated):
+    texts = tuple(map(_text, translations[:count]))
+    return Answer(_text(status), texts, tuple(scores[:count]), tuple(truncated[:count]))
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Translate by a model behind TF Serving.")
+    parser.add_argument("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
+    parser.add_argument("--model", default="translator")
+    parser.add_argument("--version", type=int)
+    parser.add_argument("--rest", action="store_true", help="REST instead of gRPC")
+    parser.add_argument("--address", help="localhost:8500, or http://localhost:8501 with --rest")
+    parser.add_argument("--n-best", type=int, help="print JSON lines with so many, and scores")
+    parser.add_argument("--deadline", type=float, default=30.0, metavar="SECONDS")
+    arguments = parser.parse_args(argv)
+    make, address = (
+        (RestClient, "http://localhost:8501") if arguments.rest else (GrpcClient, "localhost:8500")
+    )
+    options = {"version": arguments.version, "retries": Retries(deadline=arguments.deadline)}
+    texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
+    try:
+        with make(arguments.address or address, arguments.model, **options) as client:
+            for answer in client.translate_n_best(texts, arguments.n_best or 1):
+                if arguments.n_best is not None:
+                    print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))
+                elif answer.status == "ok":
+                    print(answer.translations[0])
+                else:
+                    print()
+                    print(f"client: no translation: {answer.status}", file=sys.stderr)
+    except (ServingError, ImportError) as error:
+        print(f"client: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

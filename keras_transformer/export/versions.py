@@ -1,0 +1,46 @@
+"""Numbered versions of a model in one folder, as TF Serving watches it."""
+
+import pathlib
+
+
+def versions(path):
+    """The version numbers in a model's folder, rising.
+
+    Folders whose name is a number, as TF Serving reads them; it ignores all others, and so do the
+    temporary folders of an export.
+
+    Args:
+        path: The model's folder; it need not exist.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        return []
+    return sorted(
+        int(child.name)
+        for child in path.iterdir()
+        if child.name.isascii() and child.name.isdigit() and child.is_dir()
+    )
+
+
+def next_version(path):
+    """The folder of the version after the newest: `path/1` at first.
+
+    Two exports at once get the same one; the second to finish fails with FileExistsError.
+
+    Raises:
+        FileExistsError: if `path` is a file, or is itself a SavedModel.
+    """
+    path = pathlib.Path(path)
+    if (path / "saved_model.pb").exists() or (path.exists() and not path.is_dir()):
+        what = "a SavedModel itself" if path.is_dir() else "a file"
+        raise FileExistsError(
+            f"a model's folder must be new or hold numbered versions. Received: {path}, {what}"
+        )
+    return path / str(max(versions(path), default=0) + 1)
+
+
+def newest_version(path):
+    """The folder of the newest version below `path`; `path` itself if there is none."""
+    path = pathlib.Path(path)
+    found = versions(path)
+    return path / str(found[-1]) if found else path

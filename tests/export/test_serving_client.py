@@ -1,0 +1,57 @@
+"""The kit's client where no server is needed: retries, deadlines, wrong use."""
+
+import pytest
+from serving_process import load_client
+
+client = load_client()
+
+
+def test_an_unavailable_server_is_tried_again(monkeypatch):
+    waits, calls = [], []
+    monkeypatch.setattr(client.time, "sleep", waits.append)
+    retries = client.Retries(tries=4, first_wait=0.1, longest_wait=0.3)
+
+    def attempt(seconds):
+        calls.append(seconds)
+        if len(calls) < 4:
+            raise client.ServingError("UNAVAILABLE", "no")
+        return "yes"
+
+    assert retries.call(attempt) == "yes"
+    for wait, most in zip(waits, (0.1, 0.2, 0.3), strict=True):
+        assert most / 2 <= wait <= most
+    assert calls == sorted(calls, reverse=True) and 29 < calls[-1] < 30
+    calls.clear()
+    with pytest.raises(client.ServingError, match="UNAVAILABLE: no"):
+        client.Retries(tries=3).call(attempt)
+    assert len(calls) == 3
+    for code in ("INVALID_ARGUMENT", "DEADLINE_EXCEEDED"):
+        calls.clear()
+
+        def fault(seconds, code=code):
+            calls.append(seconds)
+            raise client.ServingError(code, "no")
+
+        with pytest.raises(client.ServingError, match=code):
+            retries.call(fault)
+        assert len(calls) == 1
+    # No wait that would outlast the deadline.
+    with pytest.raises(client.ServingError, match="UNAVAILABLE"):
+        client.Retries(deadline=0.01, first_wait=1).call(
+            lambda seconds: (_ for _ in ()).throw(client.ServingError("UNAVAILABLE", "no"))
+        )
+
+
+@pytest.mark.parametrize("make", [client.GrpcClient, client.RestClient])
+def test_nobody_there(make):
+    if make is client.GrpcClient:
+        pytest.importorskip("tensorflow_serving")  # the extra `serving`
+    address = "127.0.0.1:9" if make is client.GrpcClient else "http://127.0.0.1:9"
+    caller = make(address, "m", retries=client.Retries(deadline=5, tries=1))
+    with caller, pytest.raises(client.ServingError, match="UNAVAILABLE"):
+        caller.translate(["a"])
+
+
+def test_a_batch_has_at_least_one_text():
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1. Received: 0"):
+        client.RestClient("http://localhost", "m", batch_size=0)

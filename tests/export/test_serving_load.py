@@ -1,0 +1,32 @@
+"""The load of serving_load.py, small enough for every change."""
+
+import importlib.util
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+pytest.importorskip("tensorflow_serving")  # the extra `serving`
+
+
+def _load():
+    path = pathlib.Path(__file__).with_name("serving_load.py")
+    spec = importlib.util.spec_from_file_location("serving_load", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_many_clients_get_what_they_get_alone(saved_model, texts, odd_texts, tmp_path):
+    shutil.copytree(saved_model.path, tmp_path / "models" / "1")
+    found = _load().run(tmp_path / "models", [*texts, *odd_texts], requests=800, most_rows=4)
+    assert found["faults"] == found["server_faults"] == []
+    assert found["version"] == 2
+    assert found["malformed"] > 3 and found["too_long"] > 5
+    memory = found["memory_mb"]
+    if memory["quarter"] is not None:
+        # A second version has been loaded; a leak of a row's text or answer would be far more.
+        assert memory["end"] - memory["quarter"] < 300, memory

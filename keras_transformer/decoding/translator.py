@@ -12,9 +12,10 @@ from keras_transformer.decoding.greedy import Greedy
 from keras_transformer.decoding.guides import check_tokenizer, guides_of
 from keras_transformer.decoding.result import decode
 from keras_transformer.decoding.scoring import score
-from keras_transformer.decoding.streaming import TokenStream, growing_text
+from keras_transformer.decoding.streaming import TokenStream
 from keras_transformer.decoding.translation import Translation, hypotheses_of, with_scores
 from keras_transformer.decoding.unknown import source_words, with_source_words
+from keras_transformer.text.growing import growing_text
 
 
 class Translator:

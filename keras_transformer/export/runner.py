@@ -2,70 +2,45 @@
 sentencepiece; nothing else.
 
     python -m keras_transformer.export.runner FOLDER "text" ["text" ...]
-
-Without texts it reads lines from standard input.
 """
 
-import hashlib
-import json
+import argparse
+import dataclasses
 import os
-import pathlib
 import sys
-import threading
 
-import numpy as np
+from keras_transformer.export.device_model import DeviceModel
+from keras_transformer.text.growing import growing_text
 
-from keras_transformer.text.tokenizer import load_tokenizer
-
-FORMAT = 1
-MODEL_FILE = "model.tflite"
-TOKENIZER = "tokenizer"  # with the suffix of its kind
-TARGET_TOKENIZER = "target_tokenizer"  # only where the target has one of its own
-METADATA_FILE = "metadata.json"
-_SUFFIXES = (".model", ".json")
-
-# What this module needs of the metadata; the rest is for people.
-_FIELDS = {
-    "signature": str,
-    "vocab_size": int,
-    "target_vocab_size": int,
-    "pad_id": int,
-    "eos_id": int,
-    "max_source_length": int,
-    "sha256": dict,
-}
+_IMPOSSIBLE = -1e29  # below it, a score says that the search has found no such hypothesis
 
 
-class Runner:
-    """Translates text with an exported folder. Calls from several threads take turns.
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """One answer to one text."""
+
+    text: str
+    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
+    score: float  # what the search ranks by
+    truncated: bool  # the limit has cut it: it has no EOS
+
+
+class Runner(DeviceModel):
+    """Answers texts with an exported folder. Calls from several threads take turns.
+
+    The model's file is mapped into memory, not read: it must stay as it is while it is in use.
 
     Args:
-        folder: What `export_litert` wrote.
+        folder: What an export for devices wrote.
         num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+
+    Attributes:
+        metadata: What the folder says of itself, a dict.
 
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
         ValueError: if a file is damaged, or does not belong to the others.
     """
-
-    def __init__(self, folder, *, num_threads=1):
-        from ai_edge_litert.interpreter import Interpreter
-
-        folder = pathlib.Path(folder)
-        self.metadata = _read_metadata(folder)
-        source_file, target_file = _tokenizer_files(self.metadata)
-        for name in (MODEL_FILE, source_file, target_file):
-            _check_file(folder / name, self.metadata["sha256"].get(name))
-        self._tokenizer, self._target_tokenizer = (
-            load_tokenizer(folder / name) for name in (source_file, target_file)
-        )
-        _check_ids(self.metadata, self._tokenizer, folder / source_file, "vocab_size")
-        _check_ids(self.metadata, self._target_tokenizer, folder / target_file, "target_vocab_size")
-        self._interpreter = Interpreter(
-            model_path=str(folder / MODEL_FILE), num_threads=num_threads
-        )
-        self._translate = self._interpreter.get_signature_runner(self.metadata["signature"])
-        self._lock = threading.Lock()
 
     def translate(self, texts):
         """A translation for each text, in order; an empty text gives an empty one.
@@ -75,137 +50,196 @@ class Runner:
 
         Raises:
             TypeError: if `texts` is one string, or holds anything but strings.
-            ValueError: if a text has more tokens than `max_source_length`.
+            ValueError: if a text has more tokens than `max_source_length`, or the model does not
+                translate.
         """
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
-        return [self.decode(self.translate_ids(self.encode(text))) for text in texts]
+        self._check_kind("translate")
+        rows = [self.encode(text) for text in _listed(texts)]
+        return [self.decode(self.translate_ids(row)) for row in rows]
 
-    def encode(self, text):
-        """The ids of one text, EOS at the end, as `translate_ids` takes them."""
-        return [*self._tokenizer.encode(text), self.metadata["eos_id"]]
-
-    def decode(self, ids):
-        """The text of ids that `translate_ids` gave."""
-        return self._target_tokenizer.decode(ids)
-
-    def translate_ids(self, source_ids):
-        """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
+    def generate(self, prompts):
+        """For each prompt, in order, the text that begins with it and that the model went on with.
 
         Args:
-            source_ids: Sequence of int in [0, vocab_size).
+            prompts: Sequence of `str`; an empty one starts from nothing.
 
         Raises:
-            TypeError: if the ids are not integers.
-            ValueError: if an id lies outside the vocabulary, or there are more ids than
-                `max_source_length`.
+            TypeError, ValueError: as `translate`; of a model that does not continue prompts.
         """
-        ids = np.asarray(source_ids)
-        if ids.ndim != 1:
-            raise ValueError(f"`source_ids` must be one list of ids. Received: shape {ids.shape}")
-        vocab_size, longest = self.metadata["vocab_size"], self.metadata["max_source_length"]
-        if ids.size > longest:
+        self._check_kind("generate")
+        rows = [self.encode(text) for text in _listed(prompts)]
+        return [self.decode(self.generate_ids(row)) for row in rows]
+
+    def translate_with_details(self, texts, *, n_best=None):
+        """What the search has found for each text, in order, best first.
+
+        Args:
+            texts: Sequence of `str`.
+            n_best: Answers to each; as many as the file gives when `None`. There are fewer where
+                the search finds fewer.
+
+        Returns:
+            A list of lists of `Hypothesis`. Text 0 of each is that of `translate`.
+
+        Raises:
+            TypeError: as `translate`.
+            ValueError: as `translate`, or if the file gives no scores, or not as many answers.
+        """
+        self._check_kind("translate")
+        if "scores" not in self._tensors["translate"]["outputs"]:
             raise ValueError(
-                f"a source must have at most `max_source_length` = {longest} tokens. "
-                f"Received: {ids.size}"
+                "scores must be in the file: export with `BeamSearch` or `Greedy(scores=True)`. "
+                f"Received: outputs {self._tensors['translate']['outputs']}"
             )
-        if not ids.size:
-            return []
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"`source_ids` must be integers. Received: dtype {ids.dtype}")
-        if ids.min() < 0 or ids.max() >= vocab_size:
+        if n_best is not None and (type(n_best) is not int or n_best < 1):
+            raise ValueError(f"`n_best` must be a positive integer. Received: n_best={n_best!r}")
+        return [self._hypotheses(self.encode(text), n_best) for text in _listed(texts)]
+
+    def stream(self, text):
+        """The translation of one text in pieces, each as soon as nothing can change it.
+
+        Together they are the text that `translate` gives.
+
+        Args:
+            text: A `str`.
+
+        Returns:
+            An iterator over `str`, none of them empty.
+
+        Raises:
+            TypeError: if `text` is no string.
+            ValueError: as `translate`, or if the file cannot decode step by step.
+        """
+        self._check_kind("translate")
+        if "next_ids" not in self.step_outputs:
             raise ValueError(
-                f"ids must lie in [0, {vocab_size}). Received: {ids.min()} to {ids.max()}"
+                "a stream must have a file of a greedy search with the signatures 'encode' and "
+                "'decode_step': export with `Greedy()` and `signatures=SIGNATURES`. "
+                f"Received: signatures {sorted(self._tensors)}"
             )
-        with self._lock:
-            # By name: the order of a file's inputs and outputs is the converter's whim.
-            outputs = self._translate(source_ids=ids[np.newaxis].astype(np.int32))
-            row = outputs["target_ids"][0].tolist()
-        eos_id, pad_id = self.metadata["eos_id"], self.metadata["pad_id"]
-        # Pads go, but do not end the row: an untrained model may choose one in the middle.
-        end = row.index(eos_id) if eos_id in row else len(row)
-        return [token for token in row[:end] if token != pad_id]
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
+        return growing_text(self.steps(self._checked(self.encode(text))), self._target_tokenizer)
 
+    # --- Text to classes -------------------------------------------------------------------
 
-def _read_metadata(folder):
-    path = folder / METADATA_FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"an exported folder must hold {METADATA_FILE}. Received: {folder}")
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-        version = metadata["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} must be the metadata of an export. Received: {error!r}"
-        ) from error
-    if version != FORMAT:
-        raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
-    for name, kind in _FIELDS.items():
-        if type(metadata.get(name)) is not kind:
+    def classify(self, texts):
+        """The probability of each class for each text, in order.
+
+        Args:
+            texts: Sequence of `str`.
+
+        Returns:
+            A list of float32 arrays: (C,) of a model that classifies texts, (S, C) of one that
+            classifies tokens, for those of `encode(text)`.
+
+        Raises:
+            TypeError, ValueError: as `translate`; of a model that has no classes.
+        """
+        self._check_kind("classify")
+        return [self.classify_ids(self.encode(text)) for text in _listed(texts)]
+
+    def encode(self, text):
+        """The ids of one text as the model takes them: EOS at the end, but of a prompt."""
+        ids = self._tokenizer.encode(text)
+        ends = self.metadata["signature"] != "generate" and self.metadata.get("adds_eos", True)
+        return [*ids, self.metadata["eos_id"]] if ends else ids
+
+    def decode(self, ids):
+        """The text of ids that `translate_ids` or `generate_ids` gave."""
+        return self._target_tokenizer.decode(ids)
+
+    def _hypotheses(self, ids, n_best):
+        outputs = self._answer(self._checked(ids))
+        rows, scores = outputs["hypotheses"][0].tolist(), outputs["scores"][0].tolist()
+        if n_best is not None and n_best > len(rows):
             raise ValueError(
-                f"{path} must have a field `{name}` of type {kind.__name__}. "
-                f"Received: {metadata.get(name)!r}"
+                f"`n_best` must be at most what the file gives, {len(rows)}: export with a larger "
+                f"`n_best`. Received: n_best={n_best}"
             )
-    return metadata
+        n_best = 1 if len(ids) == 1 else n_best  # nothing has one translation, which is empty
+        pad_id, eos_id = self.metadata["pad_id"], self.metadata["eos_id"]
+        found = []
+        for row, score in zip(rows[:n_best], scores, strict=False):
+            if score > _IMPOSSIBLE:
+                tokens = tuple(token for token in row if token != pad_id)
+                is_cut = bool(tokens) and tokens[-1] != eos_id
+                found.append(Hypothesis(self.decode(self._content(row)), tokens, score, is_cut))
+        return found
 
 
-def _tokenizer_files(metadata):
-    """The names of the tokenizers' files; one twice where both sides share it."""
-    names = {f"{stem}{suffix}" for stem in (TOKENIZER, TARGET_TOKENIZER) for suffix in _SUFFIXES}
-    unknown = sorted(metadata["sha256"].keys() - names - {MODEL_FILE})
-    sources, targets = (
-        [name for name in metadata["sha256"] if name in {f"{stem}{end}" for end in _SUFFIXES}]
-        for stem in (TOKENIZER, TARGET_TOKENIZER)
-    )
-    if unknown or len(sources) != 1 or len(targets) > 1:
-        raise ValueError(
-            f"{METADATA_FILE} must list {MODEL_FILE} and one tokenizer a side. "
-            f"Received: {sorted(metadata['sha256'])}"
-        )
-    return sources[0], (targets or sources)[0]
-
-
-def _check_ids(metadata, tokenizer, path, size):
-    received = {name: metadata[name] for name in (size, "pad_id", "eos_id")}
-    expected = (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.eos_id)
-    if tuple(received.values()) != expected:
-        raise ValueError(
-            f"{METADATA_FILE} and {path} must agree on {size}, pad_id and eos_id. "
-            f"Received: {received}, and in the tokenizer {expected}"
-        )
-
-
-def _check_file(path, expected):
-    if not path.is_file():
-        raise FileNotFoundError(f"an exported folder must hold {path.name}. Received: {path}")
-    with path.open("rb") as file:
-        received = hashlib.file_digest(file, "sha256").hexdigest()
-    if received != expected:
-        raise ValueError(
-            f"{path} must be the file that {METADATA_FILE} was written for: it is damaged or "
-            f"belongs to another export. Received: sha256 {received}, expected {expected}"
-        )
+def _listed(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+    return texts
 
 
 def main(arguments=None):
     """The command line; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(__doc__.strip(), file=sys.stderr)
-        return 0 if arguments else 2
+    options = _parser().parse_intermixed_args(arguments)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
     try:
-        runner = Runner(arguments[0])
-        for text in arguments[1:] or _standard_input():
-            print(runner.translate([text])[0], flush=True)
+        runner = Runner(options.folder, num_threads=options.threads)
+        for text in options.texts or _standard_input():
+            for piece in _answers(runner, text, options):
+                print(piece, end="", flush=True)
     except BrokenPipeError:
         # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         print(f"runner: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_transformer.export.runner",
+        description="Translates with an exported LiteRT folder, or continues prompts, or "
+        "classifies: what its model is made for. Writes an answer a line.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="what the export wrote")
+    parser.add_argument(
+        "texts",
+        metavar="TEXT",
+        nargs="*",
+        help="lines of standard input where there is none; `--` before one that begins with a dash",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="N translations a text, a line each: score, tab, text",
+    )
+    how.add_argument(
+        "--stream", action="store_true", help="write each word as soon as nothing can change it"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of the interpreter (%(default)s)")
+    return parser
+
+
+def _answers(runner, text, options):
+    """The lines that answer one text, in pieces."""
+    signature = runner.metadata["signature"]
+    if options.n_best is not None:
+        for found in runner.translate_with_details([text], n_best=options.n_best)[0]:
+            yield f"{found.score:.4f}\t{found.text}\n"
+    elif options.stream:
+        yield from runner.stream(text)
+        yield "\n"
+    elif signature == "classify":
+        yield _classes(runner.classify([text])[0], runner.metadata.get("labels")) + "\n"
+    else:
+        yield getattr(runner, signature)([text])[0] + "\n"
+
+
+def _classes(probabilities, labels):
+    """The likeliest class of each row and its probability, rows apart by spaces."""
+    rows = probabilities.reshape(-1, probabilities.shape[-1])
+    best = [(int(row.argmax()), float(row.max())) for row in rows]
+    return " ".join(f"{labels[index] if labels else index}:{share:.4f}" for index, share in best)
 
 
 def _standard_input():

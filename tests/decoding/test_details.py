@@ -14,8 +14,8 @@ from keras_transformer.decoding import (
     Translator,
     align,
 )
-from keras_transformer.decoding.streaming import growing_text
 from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.growing import growing_text
 from keras_transformer.text.table_tokenizers import (
     BytesTokenizer,
     CharacterTokenizer,

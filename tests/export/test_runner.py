@@ -1,19 +1,18 @@
 """The runner: no TensorFlow, no wrong answer from a damaged folder, the same from eight threads."""
 
 import concurrent.futures
+import hashlib
 import json
 import os
 import shutil
 import subprocess
-import sys
-import threading
+import venv
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from keras_transformer.export import Runner
-from keras_transformer.export import runner as runner_module
 from keras_transformer.text import SentencePieceTokenizer
 
 MODULE = "keras_transformer.export.runner"
@@ -57,9 +56,31 @@ def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_
     )
     assert answers == live.translate(everything)
     text = {f"keras_transformer.text{part}" for part in ("", ".tokenizer", ".sentence_piece")}
-    parts = {"keras_transformer", "keras_transformer.export", MODULE, *text}
+    text.add("keras_transformer.text.growing")
+    export = {f"keras_transformer.export{part}" for part in ("", ".device_folder", ".device_model")}
+    parts = {"keras_transformer", MODULE, *export, *text}
     assert set(ours) - {"keras_transformer.registration"} == parts
     assert heavy == []
+
+
+@pytest.mark.slow
+def test_runs_where_nothing_else_is_installed(device, live, texts, repo_root, tmp_path):
+    """An environment of its own with the three packages that the runner names."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    needs = ["numpy", "sentencepiece", "ai-edge-litert"]
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", *needs], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"pip cannot install {needs} here: {done.stderr[-300:]}")
+    code = "from importlib.util import find_spec; print(*map(find_spec, ['tensorflow', 'keras']))"
+    assert subprocess.check_output([python, "-c", code], text=True).split() == ["None", "None"]
+    environment = {**os.environ, "PYTHONPATH": str(repo_root)}
+    answers = subprocess.check_output(
+        [python, "-m", MODULE, device.path, *texts], env=environment, cwd=tmp_path, text=True
+    )
+    assert answers.splitlines() == live.translate(texts)
 
 
 def test_threads_get_what_one_gets(runner, live, texts, other_texts):
@@ -78,7 +99,7 @@ def test_tensors_are_bound_by_name(device, monkeypatch):
         calls.append((args, {name: (ids.dtype, ids.tolist()) for name, ids in kwargs.items()}))
         return {"attention": np.array([[9]]), "target_ids": np.array([[7, 8, 3, 0]])}
 
-    monkeypatch.setattr(runner, "_translate", translate)
+    monkeypatch.setattr(runner._interpreter, "get_signature_runner", {"translate": translate}.get)
     assert runner.translate_ids([5, 6, 3]) == [7, 8]
     assert calls == [((), {"source_ids": (np.int32, [[5, 6, 3]])})]
 
@@ -90,8 +111,9 @@ def test_reads_a_row_as_python_does(row, device, live, monkeypatch):
     """An untrained model may choose a pad or BOS; a row that met its limit has no EOS."""
     runner = Runner(device.path)
     ids = np.array([row], "int32")
-    monkeypatch.setattr(runner, "_translate", lambda source_ids: {"target_ids": ids})
-    monkeypatch.setattr(live, "_decode", lambda source_ids: SimpleNamespace(ids=ids))
+    monkeypatch.setattr(runner, "_run", lambda name, source_ids: {"target_ids": ids})
+    found = SimpleNamespace(ids=ids)
+    monkeypatch.setattr(live, "_searcher", lambda strategy: lambda source_ids: found)
     assert runner.translate_ids([5, 3]) == live.translate_ids([[5, 3]])[0]
     assert runner.translate(["a"]) == live.translate(["a"])
 
@@ -207,13 +229,19 @@ def test_damaged_metadata_never_gives_a_wrong_answer(copy, texts, live):
     "change, message",
     [
         ({"format": 2}, "must have format 1. Received: 2"),
-        ({"eos_id": 4}, "must agree on vocab_size, pad_id and eos_id. Received: .*'eos_id': 4"),
+        (
+            {"eos_id": 4},
+            "must agree on vocab_size, pad_id, bos_id and eos_id. Received: .*'eos_id': 4",
+        ),
         ({"vocab_size": 32}, "must agree on vocab_size, .*'vocab_size': 32"),
         ({"pad_id": 5}, "must agree on vocab_size, .*'pad_id': 5"),
+        ({"bos_id": 5}, "must agree on vocab_size, .*'bos_id': 5"),
+        ({"target_vocab_size": 32}, "must agree on target_vocab_size, .*'target_vocab_size': 32"),
         ({"max_source_length": "512"}, "`max_source_length` of type int. Received: '512'"),
         ({"eos_id": True}, "`eos_id` of type int. Received: True"),
         ({"sha256": None}, "`sha256` of type dict. Received: None"),
-        ({"signature": "other"}, "Invalid signature_key|signature"),
+        ({"signature": "other"}, "must have the signature that metadata.json names, .*'other'"),
+        ({"signature": "classify"}, "must have the signature .*'classify', and in the file"),
     ],
 )
 def test_wrong_metadata(copy, change, message):
@@ -234,70 +262,72 @@ def test_a_tokenizer_of_another_vocabulary(copy):
     other = SentencePieceTokenizer.train(["abc"] * 5, 8, model_type="char")
     other.save(copy / "tokenizer.model")
     metadata = json.loads((copy / "metadata.json").read_text())
-    metadata["sha256"]["tokenizer.model"] = runner_module.hashlib.sha256(
-        other.model_proto
-    ).hexdigest()
+    metadata["sha256"]["tokenizer.model"] = hashlib.sha256(other.model_proto).hexdigest()
     (copy / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(ValueError, match=r"must agree on .* in the tokenizer \(8, 0, 3\)"):
+    with pytest.raises(ValueError, match=r"must agree on .* in the tokenizer \(8, 0, 2, 3\)"):
         Runner(copy)
 
 
-# --- The command line ----------------------------------------------------------------------
+# --- One interpreter, many calls ------------------------------------------------------------
 
 
-def test_command_line(device, live, texts, run_python):
-    done = run_python("-m", MODULE, device.path, *texts[:3], "", package=True)
-    assert done.returncode == 0
-    assert done.stdout == "".join(text + "\n" for text in [*live.translate(texts[:3]), ""])
+def test_lengths_leave_nothing_behind(device, runner, live, other_texts):
+    """Long, short, long again, as a fresh interpreter answers; a failed call in between too."""
+    texts = [other_texts[6], "a", other_texts[6], "h", other_texts[2], ""]
+    fresh = [Runner(device.path).translate([text])[0] for text in texts]
+    received = []
+    for text in texts:
+        with pytest.raises(ValueError, match="ids must lie in"):
+            runner.translate_ids([5] * 9 + [31])
+        received += runner.translate([text])
+    assert received == fresh == live.translate(texts)
 
 
-def test_lines_from_standard_input(device, live, texts, run_python):
-    lines = "".join(f"{text}\n" for text in [*texts[:3], "", texts[3]]) + texts[4]
-    done = run_python("-m", MODULE, device.path, package=True, input=lines)
-    assert done.returncode == 0
-    assert done.stdout.split("\n") == [*live.translate([*texts[:3], "", *texts[3:5]]), ""]
+def test_answers_end_with_their_eos_and_pads(runner, device, live, texts):
+    """The file's own row: Python's tokens, EOS, and pads up to the last slot."""
+    pad_id, eos_id = live.model.config.pad_id, live.model.config.eos_id
+    for text in texts[:8]:
+        ids = live.source_ids(text)
+        row = runner._run("translate", source_ids=np.array([ids], "int32"))["target_ids"][0]
+        tokens = [*live.translate_ids([ids])[0], eos_id]
+        assert row.tolist() == tokens + [pad_id] * (len(row) - len(tokens))
 
 
-def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, live, repo_root):
-    command = [sys.executable, "-m", MODULE, str(device.path)]
-    environment = {**os.environ, "PYTHONPATH": str(repo_root)}
-    environment.pop("PYTHONUNBUFFERED", None)
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
-        watchdog = threading.Timer(60, process.kill)  # a line held back would hang the test
-        watchdog.start()
-        process.stdin.write("ab\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == live.translate(["ab"])[0] + "\n"
-        process.stdout.close()
-        process.stdin.write("ab\n" * 3)
-        process.stdin.close()
-        errors = process.stderr.read()
-        watchdog.cancel()
-    assert process.returncode == 0
-    assert "rror" not in errors
+def test_texts_are_checked_before_the_first_is_translated(device, monkeypatch):
+    runner = Runner(device.path)
+    monkeypatch.setattr(runner, "_run", None)
+    with pytest.raises(TypeError, match="`text` must be a string"):
+        runner.translate(["a", 5])
 
 
-def test_exit_codes(device, tmp_path, capsys, monkeypatch):
-    assert runner_module.main([]) == 2
-    assert "python -m keras_transformer.export.runner FOLDER" in capsys.readouterr().err
-    assert runner_module.main(["--help"]) == 0
-    assert "FOLDER" in capsys.readouterr().err
-    assert runner_module.main([str(tmp_path), "a"]) == 1
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("runner: error: an exported folder must hold metadata.json")
-    assert runner_module.main([str(device.path), "a" * 600]) == 1
-    assert "at most `max_source_length` = 512 tokens" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["runner", str(device.path), ""])
-    assert runner_module.main() == 0
-    assert capsys.readouterr().out == "\n"
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs Linux")
+def test_the_model_is_mapped_not_read(device):
+    path = device.path.resolve() / "model.tflite"
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        before = file.read().count(str(path))
+    runner = Runner(path.parent)
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        assert file.read().count(str(path)) == before + 1
+    assert runner.translate([""]) == [""]
 
 
-def test_input_is_utf8_whatever_the_locale(device, live, run_python, tmp_path, monkeypatch):
-    path = tmp_path / "input"
-    path.write_bytes("ab\xff c\r\nb".encode("latin-1") + "ａ\n".encode())
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    with path.open("rb") as file:
-        done = run_python("-m", MODULE, device.path, package=True, stdin=file)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == live.translate(["ab\ufffd c", "bａ"])
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x1c\x00\x00\x00TFL3" + bytes(64)])
+def test_a_file_that_is_no_model_though_its_checksum_fits(copy, content):
+    replaced(copy, "model.tflite", content)
+    with pytest.raises(ValueError, match="must be a model that this version of LiteRT can run."):
+        Runner(copy)
+
+
+def test_a_file_that_is_no_tokenizer_though_its_checksum_fits(copy):
+    for content in (b"", b"no tokenizer", b"{}", b"\x0a\x05abc"):
+        replaced(copy, "tokenizer.model", content)
+        with pytest.raises(ValueError, match="tokenizer.model"):
+            Runner(copy)
+
+
+def replaced(folder, name, content):
+    """Writes a file and its checksum."""
+    (folder / name).write_bytes(content)
+    metadata = json.loads((folder / "metadata.json").read_text())
+    metadata["sha256"][name] = hashlib.sha256(content).hexdigest()
+    (folder / "metadata.json").write_text(json.dumps(metadata))

@@ -1,0 +1,354 @@
+"""Encoder-only and decoder-only models through the device export: the answers are Python's."""
+
+import dataclasses
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from toy_model import randomise
+from toy_options import OPTIONS, SAME_OPERATIONS, randomise_all
+
+from keras_transformer import (
+    BeamSearch,
+    Greedy,
+    LanguageModel,
+    SequenceClassifier,
+    TokenClassifier,
+    Transformer,
+    TransformerConfig,
+)
+from keras_transformer.decoding import generate
+from keras_transformer.export import ParityError, Runner
+from keras_transformer.export import device_exports as exports
+from keras_transformer.export import runner as runner_module
+from keras_transformer.export.device_exports import export_classifier, export_language_model
+from keras_transformer.text import SentencePieceTokenizer
+
+CLASSES = 5
+LABELS = list("vwxyz")
+GREEDY = Greedy(extra_length=7)
+TEXTS = ["abc", "h", "b a d", "gfedcba", "", "1 2 b", "zz"]
+
+
+def config_of(tokenizer, **changes):
+    """A toy config in the special ids of the tokenizer."""
+    own = {
+        **dict(vocab_size=tokenizer.vocab_size, model_dim=13, num_heads=3, key_dim=6),
+        **dict(value_dim=5, intermediate_dim=17, encoder_layers=1, decoder_layers=1, dropout=0.0),
+        **{name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
+    }
+    return TransformerConfig(**{**own, **changes})
+
+
+@pytest.fixture(scope="module")
+def sequence_model(tokenizer):
+    return randomise(SequenceClassifier(config_of(tokenizer), CLASSES), 5)
+
+
+@pytest.fixture(scope="module")
+def token_model(tokenizer):
+    return randomise(TokenClassifier(config_of(tokenizer), CLASSES), 6)
+
+
+def language_model_of(tokenizer, **changes):
+    model = randomise_all(LanguageModel(config_of(tokenizer, **changes)), 9)
+    embeddings = model.get_layer("embedding").embeddings
+    embeddings.assign(0.2 * embeddings)  # so that a token does not just repeat itself
+    return model
+
+
+@pytest.fixture(scope="module")
+def language_model(tokenizer):
+    return language_model_of(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def folders(sequence_model, token_model, language_model, tokenizer, tmp_path_factory):
+    """A float32 folder of each model, and its report, by the model's fixture."""
+    root, made = tmp_path_factory.mktemp("devices"), {}
+    for name, model in (("sequence_model", sequence_model), ("token_model", token_model)):
+        options = dict(samples=TEXTS, labels=LABELS)
+        made[name] = root / name, export_classifier(model, tokenizer, root / name, **options)
+    name, options = "language_model", dict(samples=TEXTS, strategy=GREEDY)
+    report = export_language_model(language_model, tokenizer, root / name, **options)
+    return {**made, name: (root / name, report)}
+
+
+def probabilities(model, tokenizer, text, end):
+    logits = model(np.array([[*tokenizer.encode(text), *end]]), training=False)
+    return keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
+
+
+def continued(model, tokenizer, prompt, strategy):
+    ids = tokenizer.encode(prompt) or [tokenizer.pad_id]
+    row = keras.ops.convert_to_numpy(generate(model, np.array([ids], "int32"), strategy).ids)[0]
+    return tokenizer.decode(row[row != tokenizer.pad_id])
+
+
+# --- Classifiers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sequence_model", "token_model"])
+def test_classes_are_pythons(kind, folders, tokenizer, request, capsys):
+    model, (path, report) = request.getfixturevalue(kind), folders[kind]
+    assert report.identical == report.samples == len(TEXTS) and report.token_agreement == 1
+    assert json.loads((path / "parity.json").read_text())["weight_bytes"] == report.weight_bytes
+    runner, best = Runner(path), []
+    for text in TEXTS:
+        expected = probabilities(model, tokenizer, text, [tokenizer.eos_id])
+        (received,) = runner.classify([text])
+        assert received.shape == expected.shape
+        np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+        best.append(received.argmax(-1).tolist())
+    assert len({str(x) for x in best}) > 1  # they could differ
+    assert runner_module.main([str(path), "abc"]) == 0
+    rows = np.atleast_2d(probabilities(model, tokenizer, "abc", [tokenizer.eos_id]))
+    expected = " ".join(f"{LABELS[row.argmax()]}:{row.max():.4f}" for row in rows)
+    assert capsys.readouterr().out == expected + "\n"
+
+
+def test_eos_is_added_if_it_was_in_training(sequence_model, tokenizer, tmp_path):
+    path, texts = tmp_path / "device", ["abc", "h"]
+    export_classifier(sequence_model, tokenizer, path, samples=texts, adds_eos=False)
+    for text, received in zip(texts, Runner(path).classify(texts), strict=True):
+        expected = probabilities(sequence_model, tokenizer, text, [])
+        np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="a text to classify must have an id. Received: 0 ids"):
+        Runner(path).classify([""])
+    with pytest.raises(ValueError, match="every text to classify must have an id. Received: ''"):
+        export_classifier(
+            sequence_model, tokenizer, tmp_path / "other", samples=["a", ""], adds_eos=False
+        )
+    with pytest.raises(ValueError, match="`adds_eos` must be True or False. Received: adds_eos=1"):
+        export_classifier(sequence_model, tokenizer, path, samples=["a"], adds_eos=1)
+
+
+def test_int8_keeps_classes_and_is_small(tokenizer, tmp_path):
+    model = randomise(SequenceClassifier(config_of(tokenizer, model_dim=96, num_heads=4), 3), 5)
+    report = export_classifier(model, tokenizer, tmp_path / "device", samples=TEXTS, mode="int8")
+    assert report.mode == "int8" and report.token_agreement >= 0.8
+    assert report.weight_bytes < 1.6 * report.parameters
+
+
+@pytest.mark.slow
+def test_a_calibrated_mode(sequence_model, language_model, tokenizer, tmp_path, monkeypatch):
+    """Calibration sees the rows that the model reads; a promise is not what is tested here."""
+    monkeypatch.setattr(exports.ParityReport, "check", lambda report: report)
+    for name, run, model in (
+        ("classifier", export_classifier, sequence_model),
+        ("language model", export_language_model, language_model),
+    ):
+        path = tmp_path / name
+        report = run(model, tokenizer, path, samples=TEXTS, mode="int8_full")
+        assert report.mode == "int8_full" and report.token_agreement > 0.3
+        assert json.loads((path / "metadata.json").read_text())["mode"] == "int8_full"
+
+
+@pytest.mark.slow
+def test_other_dtypes_are_exported_as_float32(tokenizer, tmp_path):
+    for kind, arguments in ((TokenClassifier, (3,)), (LanguageModel, ())):
+        model = randomise(kind(config_of(tokenizer), *arguments, dtype="mixed_bfloat16"), 2)
+        run = export_classifier if arguments else export_language_model
+        report = run(model, tokenizer, tmp_path / kind.__name__, samples=TEXTS)
+        assert report.identical == len(TEXTS)
+
+
+def test_wrong_probabilities_are_refused(sequence_model, tokenizer, tmp_path, monkeypatch):
+    """Though the likeliest class is the same."""
+    own = Runner.classify_ids
+
+    def shifted(runner, ids):
+        return own(runner, ids) + 0.002
+
+    monkeypatch.setattr(Runner, "classify_ids", shifted)
+    with pytest.raises(ParityError, match="probabilities within 0.001. Received: .* of 0.002"):
+        export_classifier(sequence_model, tokenizer, tmp_path / "device", samples=TEXTS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_labels(sequence_model, tokenizer, tmp_path):
+    options = dict(samples=["a"])
+    for labels in ("abcde", ["a", "b", "c", "d", 5]):
+        with pytest.raises(TypeError, match="`labels` must be a list of strings. Received"):
+            export_classifier(sequence_model, tokenizer, tmp_path, labels=labels, **options)
+    with pytest.raises(ValueError, match="every class .*Received: 2 labels, num_classes=5"):
+        export_classifier(sequence_model, tokenizer, tmp_path, labels=["x", "y"], **options)
+
+
+def test_damaged_labels_are_noticed(folders, tmp_path):
+    path = shutil.copytree(folders["sequence_model"][0], tmp_path / "copy")
+    metadata = json.loads((path / "metadata.json").read_text())
+    for labels in ("vwxyz", ["v", 1]):
+        (path / "metadata.json").write_text(json.dumps({**metadata, "labels": labels}))
+        with pytest.raises(ValueError, match="`labels` must be a list of strings. Received"):
+            Runner(path)
+
+
+# --- Language models -----------------------------------------------------------------------
+
+
+def test_continuations_are_pythons(folders, language_model, tokenizer, capsys):
+    path, report = folders["language_model"]
+    assert report.identical == report.samples == len(TEXTS)
+    expected = [continued(language_model, tokenizer, text, GREEDY) for text in TEXTS]
+    runner = Runner(path)
+    assert runner.generate(TEXTS) == expected
+    prompts = [tokenizer.decode(tokenizer.encode(text)) for text in TEXTS]
+    assert all(map(str.startswith, expected, prompts)) and expected != prompts
+    assert runner.generate_ids([]) == runner.generate_ids([tokenizer.pad_id])
+    assert runner_module.main([str(path), "abc"]) == 0
+    assert capsys.readouterr().out == expected[0] + "\n"
+    metadata = json.loads((path / "metadata.json").read_text())
+    assert metadata["search"] == {"name": "Greedy", **dataclasses.asdict(GREEDY)} | {
+        "forbidden_ids": list(GREEDY.forbidden_ids)
+    }
+
+
+@pytest.mark.slow
+def test_beams_are_pythons(language_model, tokenizer, tmp_path):
+    strategy = BeamSearch(beam_size=3, extra_length=7)
+    options = dict(samples=TEXTS, strategy=strategy)
+    report = export_language_model(language_model, tokenizer, tmp_path / "device", **options)
+    assert report.identical == report.samples == len(TEXTS)
+    expected = [continued(language_model, tokenizer, text, strategy) for text in TEXTS[:3]]
+    assert Runner(tmp_path / "device").generate(TEXTS[:3]) == expected
+
+
+def test_only_what_follows_the_prompt_counts(language_model, tokenizer, tmp_path, monkeypatch):
+    """A long prompt, which is always the same, must not hide a wrong continuation."""
+    monkeypatch.setattr(Runner, "generate_ids", lambda runner, ids: [*ids, 7])
+    with pytest.raises(
+        ParityError, match=r"at least 100%.*Received: (0|[0-9])\.\d+% of the tokens"
+    ):
+        export_language_model(language_model, tokenizer, tmp_path / "x", samples=["abcdefgh" * 5])
+
+
+@pytest.mark.slow
+def test_learned_positions_end_the_text_and_refuse_a_longer_prompt(tokenizer, tmp_path):
+    model = language_model_of(tokenizer, positions="learned", max_positions=11)
+    path, texts = tmp_path / "device", ["abc", "abcdefgh"]
+    report = export_language_model(model, tokenizer, path, samples=texts)
+    assert report.identical == 2
+    runner = Runner(path)
+    assert all(len(runner.generate_ids(runner.encode(text))) <= 11 for text in texts)
+    with pytest.raises(ValueError, match="at most `max_source_length` = 11 tokens. Received: "):
+        runner.generate(["abcdefgh" * 3])
+
+
+@pytest.mark.slow
+def test_untied_and_int8(tokenizer, tmp_path):
+    model = language_model_of(tokenizer, embedding_sharing="none", decoder_layers=1)
+    for mode in ("float32", "int8"):
+        path = tmp_path / mode
+        report = export_language_model(
+            model, tokenizer, path, samples=TEXTS, mode=mode, strategy=Greedy(extra_length=5)
+        )
+        assert report.mode == mode and Runner(path).generate(TEXTS[:1])[0].startswith("abc")
+
+
+# --- Both ----------------------------------------------------------------------------------
+
+# What converts to operations of its own; every other option is one of the Transformer's tests.
+QUICK = ("relative",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in OPTIONS
+        if name not in SAME_OPERATIONS and not OPTIONS[name].get("packed")
+    ],
+)
+def test_every_option_exports(name, tokenizer, tmp_path):
+    changes = {**OPTIONS[name], "encoder_layers": 1, "decoder_layers": 1}
+    for key in ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"):
+        changes.pop(key, None)  # the tokenizer's
+    texts = ["abc", "b a d", "h"]
+    config = config_of(tokenizer, **changes)
+    model = randomise_all(TokenClassifier(config, CLASSES), 5)
+    report = export_classifier(model, tokenizer, tmp_path / "classes", samples=texts)
+    assert report.identical == len(texts)
+    model = language_model_of(tokenizer, **changes)
+    path, strategy = tmp_path / "generates", Greedy(extra_length=5)
+    report = export_language_model(model, tokenizer, path, samples=texts, strategy=strategy)
+    assert report.identical == len(texts)
+
+
+@pytest.mark.parametrize("run", [export_classifier, export_language_model])
+def test_other_models_are_refused(run, tokenizer, tmp_path):
+    model = Transformer(config_of(tokenizer))
+    with pytest.raises(TypeError, match="`model` must be a .*Received: Transformer"):
+        run(model, tokenizer, tmp_path / "device", samples=["a"])
+    assert not (tmp_path / "device").exists()
+
+
+def _runs(sequence, language):
+    return ((export_classifier, sequence), (export_language_model, language))
+
+
+def test_another_vocabulary_is_refused(sequence_model, language_model, tmp_path):
+    other = SentencePieceTokenizer.train(["abc"] * 5, 8, model_type="char")
+    for run, model in _runs(sequence_model, language_model):
+        with pytest.raises(ValueError, match="same `vocab_size`. Received: tokenizer 8, model 31"):
+            run(model, other, tmp_path / "device", samples=["a"])
+
+
+def test_wrong_arguments(sequence_model, language_model, tokenizer, tmp_path):
+    for run, model in _runs(sequence_model, language_model):
+        with pytest.raises(TypeError, match="`samples` must be a list of strings"):
+            run(model, tokenizer, tmp_path / "device", samples="abc")
+        with pytest.raises(ValueError, match="`mode` must be one of"):
+            run(model, tokenizer, tmp_path / "device", samples=["a"], mode="int3")
+        with pytest.raises(ValueError, match="at most `max_source_length` = 3 tokens. Received: "):
+            run(model, tokenizer, tmp_path / "device", samples=["abcd"], max_source_length=3)
+        with pytest.raises(ValueError, match="`max_source_length` must be"):
+            run(model, tokenizer, tmp_path / "device", samples=["a"], max_source_length=0)
+        (tmp_path / "there").mkdir(exist_ok=True)
+        with pytest.raises(FileExistsError, match="an export needs a new folder"):
+            run(model, tokenizer, tmp_path / "there", samples=["a"])
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_exports_are_made_on_tensorflow(
+    sequence_model, language_model, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    for run, model in _runs(sequence_model, language_model):
+        with pytest.raises(RuntimeError, match="are made on TensorFlow"):
+            run(model, tokenizer, tmp_path / "device", samples=["a"])
+
+
+def test_a_runner_does_what_its_model_does(folders, device):
+    paths = {
+        **dict(translate=device.path, classify=folders["token_model"][0]),
+        **dict(generate=folders["language_model"][0]),
+    }
+    for own, path in paths.items():
+        runner = Runner(path)
+        for other in paths.keys() - {own}:
+            rule = f"with the signature '{other}'. Received: '{own}'"
+            with pytest.raises(ValueError, match=rule):
+                getattr(runner, other)(["a"])
+            with pytest.raises(ValueError, match=rule):
+                getattr(runner, f"{other}_ids")([5])
+        with pytest.raises(TypeError, match="`texts` must be a list of strings"):
+            getattr(runner, own)("ab")
+        with pytest.raises(ValueError, match=r"ids must lie in \[0, 31\). Received: -1 to 5"):
+            getattr(runner, f"{own}_ids")([5, -1])
+        if own != "translate":
+            for details in (runner.translate_with_details, runner.stream):
+                with pytest.raises(ValueError, match=f"'translate'. Received: '{own}'"):
+                    details("a")
+
+
+def test_a_model_of_another_kind_is_noticed(folders, device, tmp_path):
+    """The metadata of a translator beside a classifier, with the checksum to match."""
+    path = shutil.copytree(folders["sequence_model"][0], tmp_path / "copy")
+    sums = json.loads((path / "metadata.json").read_text())["sha256"]
+    metadata = json.loads((device.path / "metadata.json").read_text())
+    (path / "metadata.json").write_text(json.dumps({**metadata, "sha256": sums}))
+    with pytest.raises(ValueError, match="must have the signature that metadata.json names"):
+        Runner(path)

@@ -23,6 +23,8 @@ EXAMPLES = ["babel", "rich", "scikit-learn"]
 # The other backend that layers, models and decoding run on.
 JAX = ["jax[cpu]"]
 PLOTS = ["matplotlib>=3.8"]
+# The official protos, for the client in export/serving.
+SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 # importlib_resources: what tensorflow-datasets imports without asking for it.
 TFDS = ["tensorflow-datasets", "importlib_resources"]
 BEAM = ["apache-beam"]
@@ -34,6 +36,7 @@ EXTRAS = {
     "examples": EXAMPLES + PLOTS,
     "plots": PLOTS,
     "jax": JAX,
+    "serving": SERVING,
     "tfds": TFDS,
     "beam": BEAM,
     "tf-models": TF_MODELS,
@@ -45,6 +48,7 @@ EXTRAS = {
     + LITERT
     + EXAMPLES
     + PLOTS
+    + SERVING
     + TFDS
     + BEAM
     + TF_MODELS,

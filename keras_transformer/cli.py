@@ -9,6 +9,15 @@ import keras_transformer
 from keras_transformer import commands
 from keras_transformer.quiet import start_tensorflow
 
+# Of keras_transformer.export.modes, which a command line need not load.
+MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
+_OF_LITERT = {
+    "mode": "float32",
+    "signatures": "translate",
+    "references": None,
+    "calibration": None,
+}
+
 
 def main(argv=None):
     """Runs the command.
@@ -238,13 +247,44 @@ def _add_export(subparsers):
         subparsers, "export", "Write a model for TF Serving, or for devices with LiteRT."
     )
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
-    command.add_argument("output", metavar="OUT", help="new folder for the artifact")
+    command.add_argument(
+        "output",
+        metavar="OUT",
+        help="new folder for the artifact; of a savedmodel, the model's folder, which gets the "
+        "next version: OUT/1, OUT/2, ...",
+    )
     command.add_argument("--to", dest="form", required=True, choices=("savedmodel", "litert"))
     command.add_argument(
         "--mode",
-        choices=("float32", "int8"),
+        choices=MODES,
         default="float32",
         help="weights of a LiteRT model; int8 is about a quarter of the size",
+    )
+    command.add_argument(
+        "--signatures",
+        choices=("translate", "all"),
+        default="translate",
+        help="all: encode and decode_step too, for LiteRT apps that show a translation as it grows",
+    )
+    command.add_argument(
+        "--samples",
+        metavar="FILE",
+        help="sentences to compare the artifact with Python on; some of the validation set if not",
+    )
+    command.add_argument(
+        "--references",
+        metavar="FILE",
+        help="their translations: a LiteRT mode's promise of BLEU is checked too",
+    )
+    command.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="sentences that int8_full and int4 are fitted to; the samples if not",
+    )
+    command.add_argument(
+        "--ids-only",
+        action="store_true",
+        help="a savedmodel of ids to ids, without the tokenizer and TensorFlow Text's ops",
     )
     _add_search(command)
 
@@ -272,8 +312,15 @@ def _usage_problem(arguments):
     searches = (arguments.beam_size, arguments.length_penalty) if "beam_size" in arguments else ()
     if arguments.command == "evaluate" and arguments.artifact and searches != (None, None):
         return "--beam-size and --length-penalty of an artifact are chosen by export"
-    if arguments.command == "export" and (arguments.form, arguments.mode) == ("savedmodel", "int8"):
-        return "--mode int8 goes with --to litert"
+    if arguments.command == "export" and arguments.form == "savedmodel":
+        for name, default in _OF_LITERT.items():
+            value = getattr(arguments, name)
+            if value != default:
+                return f"--{name} {value} goes with --to litert"
+    if arguments.command == "export" and arguments.references and not arguments.samples:
+        return "--references goes with --samples"
+    if arguments.command == "export" and arguments.ids_only and arguments.form != "savedmodel":
+        return "--ids-only goes with --to savedmodel"
     return None
 
 

@@ -199,32 +199,74 @@ def _translate_function(arguments):
         return Runner(arguments.artifact).translate
     if arguments.backend == "savedmodel":
         from keras_transformer.evaluation import saved_model_translate
+        from keras_transformer.export.versions import newest_version
 
-        return saved_model_translate(arguments.artifact)
+        return saved_model_translate(newest_version(arguments.artifact))
     return _load_run(arguments).translator().translate
 
 
 def export(arguments):
-    if os.path.exists(arguments.output):
-        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
+    path = _new_artifact(arguments)
     run = _load_run(arguments)
     options = {
-        "samples": run.samples,
+        "samples": _lines(arguments.samples) or run.samples,
         "strategy": run.strategy,
+        "target_tokenizer": run.target_tokenizer,
         "max_source_length": run.max_source_length,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.saved_model import export_saved_model
 
-        report = export_saved_model(run.model, run.tokenizer, arguments.output, **options)
+        options |= {"ids_only": arguments.ids_only, "measure_latency": True}
+        report = export_saved_model(run.model, run.tokenizer, path, **options)
     else:
+        from keras_transformer.export.device_graphs import SIGNATURES
         from keras_transformer.export.litert import export_litert
 
-        report = export_litert(
-            run.model, run.tokenizer, arguments.output, mode=arguments.mode, **options
-        )
+        options |= {
+            "mode": arguments.mode,
+            "references": _lines(arguments.references),
+            "calibration_samples": _lines(arguments.calibration),
+        }
+        if arguments.signatures == "all":
+            options["signatures"] = SIGNATURES
+        report = export_litert(run.model, run.tokenizer, path, **options)
     print(
-        f"{arguments.output}: {report.identical} of {report.samples} samples as in Python, "
+        f"{path}: {report.identical} of {report.samples} samples as in Python, "
         f"{report.token_agreement:.2%} of the tokens; {report.size_bytes / 1e6:.1f} MB, "
         f"{report.seconds_a_sample * 1e3:.1f} ms a sentence"
     )
+    if arguments.form == "savedmodel":
+        _print_serving_facts(path)
+
+
+def _lines(path):
+    """The lines of a file as a list, or `None` without one."""
+    from keras_transformer.text import read_lines
+
+    return None if path is None else list(read_lines(path))
+
+
+def _new_artifact(arguments):
+    """The folder to make; of a model for TF Serving, the next version in the one that is named."""
+    if arguments.form == "savedmodel":
+        from keras_transformer.export.versions import next_version
+
+        return next_version(arguments.output)
+    if os.path.exists(arguments.output):
+        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
+    return arguments.output
+
+
+def _print_serving_facts(path):
+    """What a server needs, and how long its calls take, cold and warm."""
+    from keras_transformer.export.serving_facts import read_facts
+
+    facts = read_facts(path)
+    ops = ", ".join(facts["requires"]["tensorflow_text"])
+    print(f"a server needs TensorFlow Text for {ops}" if ops else "a server needs TensorFlow alone")
+    for call in facts["latency"]:
+        print(
+            f"{call['signature']}, {call['rows']} rows: {call['cold_seconds'] * 1e3:.1f} ms cold, "
+            f"{call['warm_seconds'] * 1e3:.1f} ms warm"
+        )

@@ -11,6 +11,7 @@ from toy_experiment import write_experiment
 
 import keras_transformer
 from keras_transformer import cli, commands
+from keras_transformer.export.modes import MODES
 from keras_transformer.text import load_tokenizer
 from keras_transformer.training import load_run
 
@@ -196,8 +197,10 @@ def test_evaluate_errors(fails, run_dir, toy, tmp_path):
 
 @pytest.mark.parametrize("form", ["savedmodel", "litert"])
 def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
-    line = fails("export", run_dir, tmp_path, "--to", form)
+    line = fails("export", run_dir, tmp_path, "--to", "litert")
     assert "the artifact needs a new folder" in line
+    line = fails("export", run_dir, run_dir / "config.json", "--to", "savedmodel")
+    assert "must be new or hold numbered versions" in line
     assert "a run folder must hold" in fails("export", tmp_path, tmp_path / "new", "--to", form)
     assert not list(tmp_path.iterdir())
 
@@ -212,12 +215,28 @@ def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, fo
     test_set = ["--source", str(toy.with_name("valid.src"))]
     test_set += ["--target", str(toy.with_name("valid.tgt"))]
     assert cli.main(["export", str(run_dir), artifact, "--to", form, *search]) == 0
-    assert capsys.readouterr().out.strip()
+    first, *facts = capsys.readouterr().out.splitlines()
+    if form == "savedmodel":
+        assert first.startswith(f"{artifact}/1: ")
+        assert "Sentencepiece" in facts[0]
+        assert "serving_default, 1 rows: " in facts[4] and " ms cold, " in facts[4]
+        assert os.listdir(artifact) == ["1"]
     outputs = []
     for more in (search, ["--with", form, "--artifact", artifact]):
         assert cli.main(["evaluate", str(run_dir), *test_set, *more]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
+
+
+def test_export_of_ids_only(run_dir, tmp_path, fails, monkeypatch):
+    def export(model, tokenizer, path, *, ids_only, **kwargs):
+        raise RuntimeError(f"{path.name} {ids_only}")
+
+    monkeypatch.setattr("keras_transformer.export.saved_model.export_saved_model", export)
+    (tmp_path / "4").mkdir()
+    for more, expected in ((["--ids-only"], "5 True"), ([], "5 False")):
+        line = fails("export", run_dir, tmp_path, "--to", "savedmodel", *more)
+        assert line.endswith(f"error: {expected}")
 
 
 def test_a_line_that_is_too_long_is_found_by_its_number(run_dir, tmp_path, monkeypatch):
@@ -243,7 +262,7 @@ def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root
     script = (
         "import sys, time; from keras_transformer import cli\n"
         "from keras_transformer.export import saved_model\n"
-        "saved_model.ServingModule = lambda *_: (print('here', flush=True), time.sleep(60))\n"
+        "saved_model.ServingModule = lambda *_, **__: (print('here', flush=True), time.sleep(60))\n"
         "sys.exit(cli.main())"
     )
     command = [sys.executable, "-c", script, "export", str(run_dir), str(tmp_path / "new" / "out")]
@@ -277,6 +296,7 @@ def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root
         ["translate", "run", "--input", "file", "--format", "jsonl"],
         ["export", "run", "out"],
         ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
+        ["export", "run", "out", "--to", "litert", "--ids-only"],
     ],
 )  # fmt: skip
 def test_wrong_usage_exits_with_2(arguments, capsys):
@@ -447,3 +467,23 @@ def test_the_beam_runner_gives_the_same_files(run_dir, toy, tmp_path):
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "cd"
     )
     assert one == other
+
+
+def test_the_command_knows_every_mode():
+    assert tuple(MODES) == cli.MODES
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["savedmodel", "--mode", "int4"], "--mode int4 goes with --to litert"),
+        (["savedmodel", "--signatures", "all"], "--signatures all goes with --to litert"),
+        (["savedmodel", "--references", "r.txt"], "--references r.txt goes with --to litert"),
+        (["litert", "--references", "r.txt"], "--references goes with --samples"),
+    ],
+)
+def test_options_of_an_export_that_mean_nothing(capsys, arguments, message):
+    with pytest.raises(SystemExit) as error:
+        cli.main(["export", "RUN", "OUT", "--to", *arguments])
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err

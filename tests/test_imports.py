@@ -27,7 +27,7 @@ ALLOWED = {
     "models": {"arguments", "config", "layers"},
     "decoding": _BELOW_DECODING | {"text"},
     "training": _BELOW_TOP | {"evaluation", "plots"},
-    "export": _BELOW_TOP | {"quiet"},
+    "export": _BELOW_TOP | {"quiet", "evaluation"},
     "commands": _BELOW_TOP | {"evaluation", "training", "export"},
     "cli": {"commands", "quiet", "__init__"},
 }

@@ -5,7 +5,11 @@ import importlib
 _EXPORTS = {
     "export_saved_model": "saved_model",
     "export_litert": "litert",
-    "MODES": "litert",
+    "export_language_model": "device_exports",
+    "export_classifier": "device_exports",
+    "SIGNATURES": "device_graphs",
+    "compare_modes": "report",
+    "MODES": "modes",
     "ParityError": "parity",
     "Runner": "runner",
 }

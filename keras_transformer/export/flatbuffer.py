@@ -1,10 +1,15 @@
 """Rewrites of a LiteRT flatbuffer that the converter and the quantizer leave undone."""
 
+import hashlib
+import typing
+
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 _IDENTIFIER = b"TFL3"
+_FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED
+_EMBEDDING_LOOKUP = schema.BuiltinOperator.EMBEDDING_LOOKUP
 
 
 def read(content):
@@ -22,10 +27,50 @@ def read(content):
 
 
 def write(model):
-    """The inverse of `read`."""
-    builder = flatbuffers.Builder(1 << 20)
+    """The inverse of `read`. Equal vectors are stored once.
+
+    Each sub-graph that uses a weight repeats its scales, a float and an int64 a row: for a small
+    model a tenth of the file.
+    """
+    builder = _SharingBuilder(1 << 20)
     builder.Finish(model.Pack(builder), _IDENTIFIER)
     return bytes(builder.Output())
+
+
+class _SharingBuilder(flatbuffers.Builder):
+    """Writes a vector of numbers once, however often it occurs."""
+
+    _ALIGNED = 16  # the schema wants this of weights, but the Python packer does not know
+    _start = None  # of the vector that is being written; strings have none
+    _holds_offsets = False
+
+    def __init__(self, size):
+        super().__init__(size)
+        self._shared = {}
+
+    def StartVector(self, elemSize, numElems, alignment):
+        if elemSize == 1 and numElems >= self._ALIGNED:
+            alignment = self._ALIGNED
+        self._start, self._holds_offsets = self.Offset(), False
+        self._size = elemSize
+        return super().StartVector(elemSize, numElems, alignment)
+
+    def PrependUOffsetTRelative(self, off):
+        self._holds_offsets = True  # relative to where they stand: equal bytes mean other things
+        super().PrependUOffsetTRelative(off)
+
+    def EndVector(self, numElems=None):
+        start, self._start = self._start, None
+        length = self.vectorNumElems
+        offset = super().EndVector(numElems)
+        if start is None or self._holds_offsets:
+            return offset
+        end = self.head + 4 + length * self._size
+        key = hashlib.sha256(self.Bytes[self.head : end]).digest()
+        known = self._shared.setdefault(key, offset)
+        if known != offset:
+            self.head += self.Offset() - start  # written in vain
+        return known
 
 
 def op_names(model):
@@ -62,7 +107,7 @@ def lookups_for_gathers(model):
         by_rows = op.builtinOptions is None or op.builtinOptions.axis == 0
         is_matrix = len(table.shape) == 2 and len(ids.shape) == 1
         if is_weight and is_float and is_matrix and by_rows:
-            op.opcodeIndex = _operator_code(model, schema.BuiltinOperator.EMBEDDING_LOOKUP)
+            op.opcodeIndex = _operator_code(model, _EMBEDDING_LOOKUP)
             op.inputs = [op.inputs[1], op.inputs[0]]
             op.builtinOptions, op.builtinOptionsType = None, 0
             count += 1
@@ -70,37 +115,72 @@ def lookups_for_gathers(model):
 
 
 def write_small(model):
-    """`write`, with every vector of scales stored once and without names that nobody reads.
-
-    Each sub-graph that uses a weight repeats its scales, a float and an int64 a row: for a small
-    model a tenth of the file.
-    """
+    """`write` without names and notes that nobody reads."""
     _drop_unread(model)
-    shared = {}
-    pack = schema.QuantizationParametersT.Pack
+    return write(model)
 
-    def pack_once(self, builder):
-        if self.scale is None or len(self.scale) < 2 or self.details is not None:
-            return pack(self, builder)
-        zeros = np.asarray(self.zeroPoint, np.int64)
-        zero_key = ("zero points", zeros.tobytes())
-        key = (np.asarray(self.scale).tobytes(), zero_key, self.quantizedDimension)
-        if key not in shared:
-            if zero_key not in shared:
-                shared[zero_key] = builder.CreateNumpyVector(zeros)
-            scales = builder.CreateNumpyVector(np.asarray(self.scale, np.float32))
-            schema.QuantizationParametersStart(builder)
-            schema.QuantizationParametersAddScale(builder, scales)
-            schema.QuantizationParametersAddZeroPoint(builder, shared[zero_key])
-            schema.QuantizationParametersAddQuantizedDimension(builder, self.quantizedDimension)
-            shared[key] = schema.QuantizationParametersEnd(builder)
-        return shared[key]
 
-    schema.QuantizationParametersT.Pack = pack_once
-    try:
-        return write(model)
-    finally:
-        schema.QuantizationParametersT.Pack = pack
+def weight_bytes(model):
+    """The bytes of all constants; equal ones are stored once and count once."""
+    kept = {hashlib.sha256(data).digest(): len(data) for data in map(_data, model.buffers)}
+    return sum(kept.values())
+
+
+class WeightOp(typing.NamedTuple):
+    """A product with a constant matrix (FULLY_CONNECTED), or a lookup of its rows."""
+
+    graph: object
+    op: object
+    is_lookup: bool
+    weight: object  # the tensor, (outputs, inputs)
+    data: bytes  # its numbers
+
+    @property
+    def key(self):
+        """The same for equal matrices, in whatever file."""
+        return hashlib.sha256(self.data).digest()
+
+    def row_keys(self):
+        """The same for equal rows; rows of zeros, which are alike everywhere, have none."""
+        length = len(self.data) // self.weight.shape[0]
+        starts = range(0, len(self.data), length)
+        rows = (self.data[start : start + length] for start in starts)
+        return {hashlib.sha256(row).digest() for row in rows if any(row)}
+
+
+def weight_ops(model):
+    """Every `WeightOp` of the model, graph by graph, in the order in which they run."""
+    for graph, op in _operators(model):
+        builtin = _builtin(model.operatorCodes[op.opcodeIndex])
+        if builtin in (_FULLY_CONNECTED, _EMBEDDING_LOOKUP):
+            weight = graph.tensors[op.inputs[1]]
+            data = _data(model.buffers[weight.buffer])
+            if data:
+                yield WeightOp(graph, op, builtin == _EMBEDDING_LOOKUP, weight, data)
+
+
+def products(model):
+    """Every `WeightOp` that is a product."""
+    return [found for found in weight_ops(model) if not found.is_lookup]
+
+
+def looked_up(model):
+    """The indices of the buffers whose rows are looked up."""
+    return {found.weight.buffer for found in weight_ops(model) if found.is_lookup}
+
+
+def name_tensors(model):
+    """Gives every tensor a name of its own, as the quantizer tells tensors by their names.
+
+    Signatures know their tensors by index, and keep their own names.
+    """
+    for graph_index, graph in enumerate(model.subgraphs):
+        for tensor_index, tensor in enumerate(graph.tensors):
+            tensor.name = f"{graph_index}:{tensor_index}".encode()
+
+
+def _data(buffer):
+    return b"" if buffer.data is None else np.asarray(buffer.data, np.uint8).tobytes()
 
 
 def _drop_unread(model):

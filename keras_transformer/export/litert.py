@@ -1,44 +1,36 @@
 """Export for devices: one LiteRT file with the whole decoding loop inside."""
 
+import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
-import tempfile
 import time
+from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.arguments import check_choice
 from keras_transformer.decoding import Translator
-from keras_transformer.export import runner
-from keras_transformer.export.device_graphs import DEVICE_SIGNATURE, DeviceModule
+from keras_transformer.export import device_folder as files
+from keras_transformer.export.conversion import check_size, convert
+from keras_transformer.export.device_graphs import DEVICE_SIGNATURE, DeviceModule, check_signatures
 from keras_transformer.export.folder import new_folder
 from keras_transformer.export.graphs import check_backend
-from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.modes import MODES, mode_named
+from keras_transformer.export.parity import (
+    ParityError,
+    ParityReport,
+    bleu,
+    checked_references,
+    checked_samples,
+    compare,
+)
+from keras_transformer.export.runner import Runner
 from keras_transformer.models import Transformer
-from keras_transformer.quiet import quiet
+
+__all__ = ["MODES", "export_litert"]
 
 REPORT = "parity.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Mode:
-    """A number format and what it promises.
-
-    Attributes:
-        weight_bits: Bits of a quantized weight, or `None` for float32.
-        promised_agreement: Least share of Python's tokens; below it the export fails.
-    """
-
-    weight_bits: int | None
-    promised_agreement: float
-
-
-MODES = {
-    "float32": Mode(weight_bits=None, promised_agreement=1.0),
-    # Weights in 8 bits with a scale a row, activations float: products quantize them on the fly.
-    "int8": Mode(weight_bits=8, promised_agreement=0.8),
-}
 
 
 def export_litert(
@@ -48,8 +40,12 @@ def export_litert(
     *,
     samples,
     mode="float32",
+    references=None,
     strategy=None,
     target_tokenizer=None,
+    calibration_samples=None,
+    bleu_tokenize="13a",
+    signatures=(DEVICE_SIGNATURE,),
     max_source_length=512,
     overwrite=False,
 ):
@@ -68,9 +64,16 @@ def export_litert(
         tokenizer: Its tokenizer; that of the source, where the target has another.
         path: The folder to make.
         samples: Sentences to compare on, at least one.
-        mode: Key of `MODES`.
+        mode: Key of `MODES`, which says what each promises.
+        references: A translation of each sample by a person. With them the report has BLEU, and
+            the mode's promise of BLEU is checked; a few hundred make the figure steady.
         strategy: Search strategy; `Greedy()` when `None`.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
+        calibration_samples: Sentences that modes with calibration choose their numbers on, of
+            which the first 256 are used; `samples` when `None`.
+        bleu_tokenize: sacreBLEU's tokenizer; `"none"` for text that is tokenized.
+        signatures: `("translate",)`, or `device_graphs.SIGNATURES` for apps that show a
+            translation as it grows: `encode` and `decode_step` share the weights in the file.
         max_source_length: Most source tokens that the runner accepts, EOS included.
         overwrite: Whether a folder that exists is replaced.
 
@@ -78,36 +81,101 @@ def export_litert(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        TypeError: if `samples` is one string.
-        ValueError: if `mode` is unknown, or a sample is longer than `max_source_length`.
+        TypeError: if `samples` or `references` is one string.
+        ValueError: if `mode` is unknown, a sample is longer than `max_source_length`, there are
+            not as many references as samples, or the model is too large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false.
         RuntimeError: if Keras runs on another backend than TensorFlow.
-        ParityError: if fewer tokens equal Python's than the mode promises; nothing is written
-            then.
+        ParityError: if the mode's promise is broken; nothing is written then.
     """
     check_backend()
-    check_choice(MODES, mode=mode)
+    mode_named(mode)
+    signatures = check_signatures(signatures)
+    translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
-    model = _in_float32(model)
-    translator = Translator(
+    references = checked_references(references, samples, bleu_tokenize)
+    with new_folder(path, overwrite=overwrite) as folder:
+        expected = Expected.of(translator, samples, references, bleu_tokenize)
+        calibration = calibration_for(mode, translator, expected, calibration_samples)
+        report = write_mode(folder, translator, mode, expected, calibration, signatures).check()
+        report.write(folder / REPORT)
+    return report
+
+
+def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
+    """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
+    if isinstance(model, Transformer):
+        check_size(model)
+        model = _in_float32(model)
+    return Translator(
         model,
         tokenizer,
         strategy,
         target_tokenizer=target_tokenizer,
         max_source_length=max_source_length,
     )
-    with new_folder(path, overwrite=overwrite) as folder:
-        content, ops = _convert(model, translator.strategy, MODES[mode])
-        (folder / runner.MODEL_FILE).write_bytes(content)
-        tokenizer.save(folder / f"{runner.TOKENIZER}{tokenizer.file_suffix}")
-        target = translator.target_tokenizer
-        if target is not tokenizer:
-            target.save(folder / f"{runner.TARGET_TOKENIZER}{target.file_suffix}")
-        metadata = _metadata(folder, model, translator, mode)
-        (folder / runner.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
-        report = _parity(folder, translator, samples, mode, ops).check()
-        report.write(folder / REPORT)
-    return report
+
+
+class Expected(NamedTuple):
+    """Sentences and Python's answers to them, the same for all modes."""
+
+    samples: list
+    source_ids: list
+    target_ids: list
+    texts: list
+    references: list | None
+    bleu_tokenize: str
+    bleu: float | None
+
+    @classmethod
+    def of(cls, translator, samples, references=None, bleu_tokenize="13a"):
+        """Lets Python translate the sentences."""
+        source_ids = [translator.source_ids(sample) for sample in samples]
+        target_ids = translator.translate_ids(translator.pad(source_ids))
+        texts = [translator.target_tokenizer.decode(ids) for ids in target_ids]
+        score = bleu(texts, references, bleu_tokenize)
+        return cls(samples, source_ids, target_ids, texts, references, bleu_tokenize, score)
+
+
+def calibration_for(mode, translator, expected, samples=None):
+    """The sentences that a mode is calibrated on with Python's answers, or `None`."""
+    if not MODES[mode].is_calibrated:
+        return None
+    from keras_transformer.export.calibration import MOST_SENTENCES, Calibration
+
+    if samples is not None:
+        expected = Expected.of(translator, checked_samples(samples)[:MOST_SENTENCES])
+    bos_id = translator.model.config.bos_id
+    pairs = zip(expected.source_ids, expected.target_ids, strict=True)
+    rows = [{"source_ids": a, "target_ids": [bos_id, *b]} for a, b in pairs]
+    return Calibration(translator.model, rows)
+
+
+def write_mode(
+    folder, translator, mode, expected, calibration=None, signatures=(DEVICE_SIGNATURE,)
+):
+    """Fills a folder with the export in one mode and runs it.
+
+    Returns:
+        A `ParityReport` whose promises have not been checked.
+    """
+    module = DeviceModule(translator.model, translator.strategy, signatures)
+    content, graph = convert(module, mode, calibration)
+    (folder / files.MODEL_FILE).write_bytes(content)
+    tokenizer, target = translator.tokenizer, translator.target_tokenizer
+    tokenizer.save(folder / f"{files.TOKENIZER}{tokenizer.file_suffix}")
+    if target is not tokenizer:
+        target.save(folder / f"{files.TARGET_TOKENIZER}{target.file_suffix}")
+    metadata = _metadata(folder, translator, mode)
+    (folder / files.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
+    return _parity(folder, translator, mode, expected, graph)
+
+
+def runtime():
+    """Name and version of the LiteRT runtime here."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return f"ai-edge-litert {importlib.metadata.version('ai-edge-litert')}"
+    return "ai-edge-litert"
 
 
 def _in_float32(model):
@@ -119,57 +187,14 @@ def _in_float32(model):
     return copy
 
 
-def _convert(model, strategy, mode):
-    """The bytes of the LiteRT file and the names of its ops."""
-    from keras_transformer.export import flatbuffer
-
-    graph = flatbuffer.read(_converted(DeviceModule(model, strategy)))
-    flatbuffer.lookups_for_gathers(graph)
-    content = flatbuffer.write(graph)
-    if mode.weight_bits is not None:
-        graph = flatbuffer.read(_quantized(content, mode.weight_bits))
-        content = flatbuffer.write_small(graph)
-    return content, flatbuffer.op_names(graph)
-
-
-def _converted(module):
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        tf.saved_model.save(module, folder, signatures=module.signatures)
-        converter = tf.lite.TFLiteConverter.from_saved_model(
-            folder, signature_keys=list(module.signatures)
-        )
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        return bytes(converter.convert())
-
-
-def _quantized(content, bits):
-    from litert_quantizer import qtyping, quantizer, recipe_manager
-
-    recipe = recipe_manager.RecipeManager()
-    # One rule for both, or the matrix that they share would be stored twice.
-    for operation in ("FULLY_CONNECTED", "EMBEDDING_LOOKUP"):
-        recipe.add_dynamic_config(
-            regex=".*",
-            operation_name=qtyping.TFLOperationName[operation],
-            num_bits=bits,
-            granularity=qtyping.QuantGranularity.CHANNELWISE,
-        )
-    with quiet():
-        result = quantizer.Quantizer(
-            bytearray(content), recipe.get_quantization_recipe()
-        ).quantize()
-    return bytes(result.quantized_model)
-
-
-def _metadata(folder, model, translator, mode):
-    config = model.config
-    files = sorted(path.name for path in folder.iterdir())
+def _metadata(folder, translator, mode):
+    config = translator.model.config
+    names = sorted(path.name for path in folder.iterdir())
     return {
-        "format": runner.FORMAT,
+        "format": files.FORMAT,
         "mode": mode,
         "signature": DEVICE_SIGNATURE,
+        "max_positions": config.max_positions,
         "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
         "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
         "vocab_size": config.vocab_size,
@@ -184,30 +209,49 @@ def _metadata(folder, model, translator, mode):
             **dataclasses.asdict(translator.strategy),
         },
         "sha256": {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names
         },
     }
 
 
-def _parity(folder, translator, samples, mode, ops):
-    device = runner.Runner(folder)
-    rows = translator.pad([translator.source_ids(sample) for sample in samples])
-    expected = translator.translate_ids(rows)
+def _check_steps(device, samples, texts):
+    """Raises ParityError unless `decode_step`, where there is one, gives what `translate` does."""
+    if "next_ids" not in device.step_outputs:
+        return
+    for sample, text in zip(samples, texts, strict=True):
+        streamed = "".join(device.stream(sample))
+        if streamed != text:
+            raise ParityError(
+                "`decode_step` must give what `translate` gives. Received: "
+                f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
+            )
+
+
+def _parity(folder, translator, mode, expected, graph):
+    from keras_transformer.export import flatbuffer
+
+    device = Runner(folder)
+    samples, promise = expected.samples, MODES[mode]
     device.translate(samples[:1])
     start = time.perf_counter()
     received = [device.translate_ids(device.encode(sample)) for sample in samples]
     seconds = (time.perf_counter() - start) / len(samples)
-    decoded = translator.target_tokenizer.decode
+    texts = [device.decode(ids) for ids in received]
+    _check_steps(device, samples, texts)
+    pairs = zip(expected.texts, expected.target_ids, strict=True)
     return ParityReport(
         artefact="litert",
         mode=mode,
-        **compare(
-            samples,
-            [(decoded(ids), ids) for ids in expected],
-            [(device.decode(ids), ids) for ids in received],
-        ),
-        promised_agreement=MODES[mode].promised_agreement,
+        **compare(samples, list(pairs), list(zip(texts, received, strict=True))),
+        promised_agreement=promise.promised_agreement,
         size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
         seconds_a_sample=seconds,
-        ops=ops,
+        ops=flatbuffer.op_names(graph),
+        bleu=bleu(texts, expected.references, expected.bleu_tokenize),
+        python_bleu=expected.bleu,
+        promised_bleu_loss=promise.promised_bleu_loss,
+        parameters=translator.model.count_params(),
+        weight_bytes=flatbuffer.weight_bytes(graph),
+        promised_bytes=promise.promised_bytes,
+        runtime=runtime(),
     )

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 _END = -1  # no id
+_CONSTANT_BYTES = 2**15  # of a graph that are no weights
 
 
 class ParityError(RuntimeError):
@@ -27,6 +28,13 @@ class ParityReport:
         ops: Names of the ops inside, sorted.
         first_difference: `[source, Python's answer, the artefact's]`, or `None`. Texts, or ids
             where all texts are equal.
+        bleu: The artefact's BLEU, 0 to 100, where there are references.
+        python_bleu: Python's, on the same sentences.
+        promised_bleu_loss: The loss of BLEU above which the export fails; `None` for no promise.
+        parameters: Numbers in the model's weights.
+        weight_bytes: Of the constants in the artefact, each stored once.
+        promised_bytes: Bytes of weights a parameter above which the export fails.
+        runtime: Name and version of what ran the artefact.
     """
 
     artefact: str
@@ -39,6 +47,13 @@ class ParityReport:
     seconds_a_sample: float
     ops: tuple
     first_difference: tuple | None
+    bleu: float | None = None
+    python_bleu: float | None = None
+    promised_bleu_loss: float | None = None
+    parameters: int | None = None
+    weight_bytes: int | None = None
+    promised_bytes: float | None = None
+    runtime: str | None = None
 
     def write(self, path):
         """Writes the report as JSON."""
@@ -46,19 +61,51 @@ class ParityReport:
         # A lone surrogate in a sample becomes its JSON escape.
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
+    def broken_promises(self):
+        """What the mode promises and the artefact does not keep, a sentence each."""
+        return [*self._tokens(), *self._bleu(), *self._size()]
+
     def check(self):
-        """Raises `ParityError` if the promise is broken; returns the report if it is kept."""
+        """Raises `ParityError` if a promise is broken; returns the report if all are kept."""
+        broken = self.broken_promises()
+        if broken:
+            raise ParityError("; ".join(broken) + ". Nothing was written.")
+        return self
+
+    def _tokens(self):
         # Where all tokens are promised, so is the text that they make.
         texts_differ = self.promised_agreement == 1 and self.identical < self.samples
         if self.token_agreement < self.promised_agreement or texts_differ:
-            source, expected, received = self.first_difference
-            raise ParityError(
+            source, expected, received = self.first_difference or ("", "", "")
+            yield (
                 f"a {self.mode} {self.artefact} must give at least {self.promised_agreement:.0%} "
                 f"of Python's tokens. Received: {self.token_agreement:.2%} of the tokens and "
                 f"{self.identical} of {self.samples} texts, first at {source[:80]!r}: "
-                f"Python {expected[:80]!r}, artefact {received[:80]!r}. Nothing was written."
+                f"Python {expected[:80]!r}, artefact {received[:80]!r}"
             )
-        return self
+
+    def _bleu(self):
+        if None in (self.bleu, self.python_bleu, self.promised_bleu_loss):
+            return
+        loss = self.python_bleu - self.bleu
+        if loss > self.promised_bleu_loss:
+            yield (
+                f"a {self.mode} {self.artefact} must lose at most {self.promised_bleu_loss:g} "
+                f"BLEU. Received: {self.bleu:.2f}, and {self.python_bleu:.2f} in Python, on "
+                f"{self.samples} sentences"
+            )
+
+    def _size(self):
+        if None in (self.parameters, self.weight_bytes, self.promised_bytes):
+            return
+        most = self.promised_bytes * self.parameters + _CONSTANT_BYTES
+        if self.weight_bytes > most:
+            yield (
+                f"a {self.mode} {self.artefact} must hold at most {self.promised_bytes:g} bytes of "
+                f"weights a parameter, and {_CONSTANT_BYTES:,} more. Received: "
+                f"{self.weight_bytes:,} bytes for {self.parameters:,} parameters; a "
+                "weight may be stored twice"
+            )
 
 
 def checked_samples(samples):
@@ -80,6 +127,38 @@ def checked_samples(samples):
             "Received: none"
         )
     return samples
+
+
+def checked_references(references, samples, tokenize):
+    """The references as a list, or `None`.
+
+    Raises:
+        TypeError: if it is one string, or holds anything but strings.
+        ValueError: if there are not as many as samples, or sacreBLEU knows no such `tokenize`.
+        ImportError: if `sacrebleu` is not installed.
+    """
+    if references is None:
+        return None
+    is_text = isinstance(references, (str, bytes))
+    references = [references] if is_text else list(references)
+    if is_text or not all(isinstance(reference, str) for reference in references):
+        raise TypeError(f"`references` must be a list of strings. Received: {references[:1]!r}")
+    if len(references) != len(samples):
+        raise ValueError(
+            "`references` must have one line for each of `samples`. "
+            f"Received: {len(references)} for {len(samples)}"
+        )
+    bleu(references, references, tokenize)  # before the work begins
+    return references
+
+
+def bleu(translations, references, tokenize):
+    """BLEU, 0 to 100, or `None` without references."""
+    from keras_transformer.evaluation import text_scores
+
+    if references is None:
+        return None
+    return text_scores(translations, references, tokenize=tokenize)["bleu"].value
 
 
 def compare(samples, expected, received):

@@ -22,7 +22,12 @@ class Cache(NamedTuple):
         return block[0] if isinstance(block[0], tuple) else block
 
     def reordered(self, rows):
-        """The cache whose row r goes on from what row `rows[r]` has decoded; rows are (R,)."""
+        """The cache whose row r goes on from what row `rows[r]` has decoded; rows are (R,).
+
+        Without beams a row can only go on from itself.
+        """
+        if isinstance(self.ancestors, tuple):
+            return self
         return self._replace(ancestors=ops.take(self.ancestors, rows, axis=0))
 
     def grown(self, count):

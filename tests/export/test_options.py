@@ -76,9 +76,8 @@ QUICK = ("pre", "rms", "learned", "rotary", "relative", "additive", "chunks", "w
 )
 def test_every_option_exports_to_both(changes, tokenizer, texts, tmp_path):
     model, strategy, texts = model_of(tokenizer, **changes), Greedy(extra_length=9), texts[:12]
-    served = export_saved_model(
-        model, tokenizer, tmp_path / "served", samples=texts, strategy=strategy
-    )
+    options = dict(samples=texts, strategy=strategy, warmup_batch_sizes=())
+    served = export_saved_model(model, tokenizer, tmp_path / "served", **options)
     device = export_litert(model, tokenizer, tmp_path / "device", samples=texts, strategy=strategy)
     assert served.identical == device.identical == len(texts)
     answers = Translator(model, tokenizer, strategy).translate(texts)
@@ -157,14 +156,18 @@ def test_a_source_longer_than_the_learned_table_is_an_error(tokenizer, texts, tm
     limit = 47
     model = model_of(tokenizer, positions="learned", max_positions=limit)
     strategy = Greedy(extra_length=3)
-    export_saved_model(model, tokenizer, tmp_path / "served", samples=texts, strategy=strategy)
+    served = tmp_path / "served"
+    export_saved_model(
+        model, tokenizer, served, samples=texts, strategy=strategy, warmup_batch_sizes=()
+    )
     export_litert(model, tokenizer, tmp_path / "device", samples=texts, strategy=strategy)
     text = "abcdefgh" * 9
     for system in (Translator(model, tokenizer, strategy), Runner(tmp_path / "device")):
         with pytest.raises(ValueError, match=f"`max_source_length` = {limit} tokens"):
             system.translate([text])
-    served = tf.saved_model.load(str(tmp_path / "served")).signatures
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {limit} tokens"):
-        served["serving_default"](text=tf.constant([text]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {limit} tokens"):
-        served["translate_ids"](source_ids=tf.ones((1, limit + 1), tf.int32))
+    served = tf.saved_model.load(str(served)).signatures
+    answer = served["translate"](text=tf.constant([text]), n_best=tf.constant([0]))
+    assert answer["status"].numpy().tolist() == [b"too_long"]
+    assert served["serving_default"](text=tf.constant([text]))["translation"].numpy()[0] == b""
+    answer = served["translate_ids"](source_ids=tf.fill((1, limit + 1), 5))
+    assert answer["status"].numpy().tolist() == [b"too_long"]

@@ -6,7 +6,13 @@ import json
 import pytest
 
 from keras_transformer.export import ParityError
-from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.parity import (
+    ParityReport,
+    bleu,
+    checked_references,
+    checked_samples,
+    compare,
+)
 
 KEPT = ParityReport(
     artefact="litert",
@@ -110,3 +116,62 @@ def test_texts_count_where_all_tokens_are_promised():
     with pytest.raises(ParityError, match="100.00% of the tokens and 1 of 2 texts"):
         report.check()
     assert dataclasses.replace(KEPT, **found, promised_agreement=0.8).check().identical == 1
+
+
+def test_a_broken_promise_of_bleu():
+    report = dataclasses.replace(KEPT, bleu=30.0, python_bleu=30.5, promised_bleu_loss=0.5)
+    assert report.check() is report
+    assert dataclasses.replace(report, bleu=40.0).check()  # a gain breaks nothing
+    for missing in ("bleu", "python_bleu", "promised_bleu_loss"):
+        assert dataclasses.replace(report, **{missing: None}).broken_promises() == []
+    message = (
+        "a int8 litert must lose at most 0.4 BLEU. Received: 30.00, and 30.50 in Python, on 10 "
+        "sentences. Nothing was written"
+    )
+    with pytest.raises(ParityError, match=message):
+        dataclasses.replace(report, promised_bleu_loss=0.4).check()
+
+
+def test_a_broken_promise_of_size():
+    report = dataclasses.replace(
+        KEPT, parameters=100_000, weight_bytes=110_000 + 2**15, promised_bytes=1.1
+    )
+    assert report.check() is report
+    for missing in ("parameters", "weight_bytes", "promised_bytes"):
+        assert dataclasses.replace(report, **{missing: None}).broken_promises() == []
+    message = (
+        "a int8 litert must hold at most 1.1 bytes of weights a parameter, and 32,768 more. "
+        "Received: 142,769 bytes for 100,000 parameters; a weight may be stored twice. Nothing"
+    )
+    with pytest.raises(ParityError, match=message):
+        dataclasses.replace(report, weight_bytes=110_000 + 2**15 + 1).check()
+
+
+def test_all_broken_promises_are_named():
+    worst = dataclasses.replace(
+        KEPT, token_agreement=0.1, bleu=1.0, python_bleu=30.5, promised_bleu_loss=0.5,
+        parameters=1, weight_bytes=10**6, promised_bytes=1.1,
+    )  # fmt: skip
+    assert len(worst.broken_promises()) == 3
+    with pytest.raises(ParityError, match="of Python's tokens.*BLEU.*bytes of weights"):
+        worst.check()
+
+
+def test_references():
+    assert checked_references(None, ["a"], "13a") is None
+    assert checked_references(iter(["x"]), ["a"], "13a") == ["x"]
+    with pytest.raises(ValueError, match="one line for each of `samples`. Received: 2 for 1"):
+        checked_references(["x", "y"], ["a"], "13a")
+    with pytest.raises(TypeError, match="`references` must be a list of strings. Received:"):
+        checked_references("x", ["a"], "13a")
+    with pytest.raises(TypeError, match="`references` must be a list of strings. Received:"):
+        checked_references([1], ["a"], "13a")
+    with pytest.raises(ValueError, match="`tokenize` must be one of"):
+        checked_references(["x"], ["a"], "14a")
+
+
+def test_bleu():
+    lines = ["ein Haus steht am See", "die Katze schläft im Garten"]
+    assert bleu(lines, lines, "13a") == pytest.approx(100)
+    assert bleu(lines, lines[::-1], "13a") < 10
+    assert bleu(lines, None, "13a") is None

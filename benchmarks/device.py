@@ -1,99 +1,220 @@
 """One sentence at a time on one thread: our LiteRT file against CTranslate2 with equal weights.
 
     pip install ctranslate2
-    python benchmarks/device.py RUN SENTENCES [--rounds 7] [--sentences 200]
+    python benchmarks/device.py --run RUN --sentences FILE     a trained model, real sentences
+    python benchmarks/device.py --random base                  random weights of the paper's size
 
-RUN is a folder that `keras-transformer train` has made, SENTENCES a file with a sentence a line,
-plain or .gz. Every round each system translates all sentences, in turn; the ratio of a round is
-CTranslate2's time over ours, and the median over the rounds is printed with the share of equal
-texts. Both search greedily. Nothing else should run on the machine.
+RUN is a folder that `keras-transformer train` has made, FILE has a sentence a line, plain or .gz.
+All systems live in one process and take turns at every sentence; each round goes over all
+sentences. A system's time for a round is the sum over the sentences; printed are medians over the
+rounds and the ratio of CTranslate2's int8 time to each, round by round. Beam search ends as
+CTranslate2's does, with as many finished hypotheses as beams. Equal: rows of ids that are those of
+CTranslate2 in the same kind of numbers.
+
+The share of memory bandwidth is what the decoder's weights take to be read once a token, against
+the speed of a copy of 256 MiB in the same process. Nothing else should run on the machine.
 """
 
 import argparse
 import itertools
+import json
 import pathlib
 import statistics
 import sys
 import tempfile
 import time
+import types
 
-from keras_transformer.quiet import start_tensorflow
+import numpy as np
+
+from keras_transformer.quiet import quiet, start_tensorflow
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "decoding_peers"))
+REFERENCE = "CTranslate2 int8"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("run")
-    parser.add_argument("sentences_file", metavar="sentences")
+    parser.add_argument("--run")
+    parser.add_argument("--sentences")
+    parser.add_argument("--random", choices=("tiny", "base"))
+    parser.add_argument("--count", type=int, default=100, help="sentences")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--modes", nargs="+", default=["float32", "int8", "int4"])
+    parser.add_argument("--extra-length", type=int, default=50)
+    parser.add_argument("--out", help="JSON file for the figures")
     arguments = parser.parse_args()
+    if bool(arguments.random) == bool(arguments.run and arguments.sentences):
+        parser.error("give --random, or --run and --sentences")
     start_tensorflow()
     import keras_transformer as kt
 
-    run = kt.load_run(arguments.run)
-    lines = kt.text.read_lines(arguments.sentences_file)
-    sentences = list(itertools.islice(lines, arguments.sentences))
+    model, sources = random_model(kt, arguments) if arguments.random else trained(kt, arguments)
+    results = {"weights": model.count_params(), "copy GB/s": copy_speed()}
+    length, copy = sum(map(len, sources)) / len(sources), results["copy GB/s"]
+    print(f"{model.count_params():,} weights, {len(sources)} sentences of {length:.1f} ids, "
+          f"copy {copy:.1f} GB/s")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        systems = make_systems(kt, run, pathlib.Path(folder), sentences)
-        texts = {name: translate(sentences) for name, translate in systems.items()}  # warm-up
-        seconds = {name: [] for name in systems}
-        for _ in range(arguments.rounds):
-            for name, translate in systems.items():
-                start = time.perf_counter()
-                translate(sentences)
-                seconds[name].append(time.perf_counter() - start)
-    pieces = sum(len(run.tokenizer.encode(text)) + 1 for text in texts["LiteRT float32"])
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        print(f"{name:22} {1e3 * median / len(sentences):7.2f} ms a sentence, "
-              f"{pieces / median:7.0f} ids/s")  # fmt: skip
-    for kind in ("float32", "int8"):
-        ours, theirs = f"LiteRT {kind}", f"CTranslate2 {kind}"
-        ratios = [b / a for a, b in zip(seconds[ours], seconds[theirs], strict=True)]
-        equal = sum(a == b for a, b in zip(texts[ours], texts[theirs], strict=True))
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"{kind}: {statistics.median(ratios):.2f} times as fast as CTranslate2 ({spread}); "
-              f"{equal} of {len(sentences)} texts equal")  # fmt: skip
+        for beam_size in arguments.beam_sizes:
+            systems = make_systems(kt, model, sources, beam_size, pathlib.Path(folder), arguments)
+            results[f"beam {beam_size}"] = measure(systems, sources, arguments.rounds)
+            show(results[f"beam {beam_size}"], model.config, beam_size, copy)
+    if arguments.out:
+        pathlib.Path(arguments.out).write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
 
-def make_systems(kt, run, folder, sentences):
-    """Functions `list[str] -> list[str]` by name, our two and CTranslate2's two."""
+def trained(kt, arguments):
+    """The run's model and the first sentences as ids."""
+    run = kt.load_run(arguments.run)
+    lines = itertools.islice(kt.text.read_lines(arguments.sentences), arguments.count)
+    return run.model, [[*run.tokenizer.encode(line), run.model.config.eos_id] for line in lines]
+
+
+def random_model(kt, arguments):
+    """Random weights that give varied ids and no EOS, and sources of 12 to 28 random ids."""
+    import tasks
+
+    sizes = dict(tasks.SIZES[arguments.random])
+    layers = sizes.pop("layers")
+    config = kt.TransformerConfig(
+        **sizes, encoder_layers=layers, decoder_layers=layers, residual="pre",
+        positions="tensor2tensor", pad_id=0, bos_id=0, eos_id=1, unk_id=2,
+    )  # fmt: skip
+    model = kt.Transformer(config)
+    tasks.set_random_weights(model, np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(11, 28, arguments.count)
+    arguments.extra_length = min(arguments.extra_length, 4)  # no EOS comes: they all get this long
+    rows = [rng.integers(3, config.vocab_size, length).tolist() for length in lengths]
+    return model, [[*row, config.eos_id] for row in rows]
+
+
+def make_systems(kt, model, sources, beam_size, folder, arguments):
+    """Functions from ids to ids by name, ours and CTranslate2's."""
     import ctranslate2
 
     from keras_transformer.interop.ctranslate2 import save_ctranslate2
 
-    systems = {}
-    save_ctranslate2(run.model, run.tokenizer, folder / "ct2")
+    config, systems = model.config, {}
+    if not (folder / "ctranslate2").exists():
+        pieces = [str(index) for index in range(config.vocab_size)]
+        save_ctranslate2(model, types.SimpleNamespace(pieces=pieces), folder / "ctranslate2")
     for kind in ("float32", "int8"):
-        kt.export_litert(
-            run.model, run.tokenizer, folder / kind, samples=run.samples, mode=kind,
-            strategy=run.strategy,
-        )  # fmt: skip
-        systems[f"LiteRT {kind}"] = kt.Runner(folder / kind, num_threads=1).translate
         translator = ctranslate2.Translator(
-            str(folder / "ct2"), compute_type=kind, inter_threads=1, intra_threads=1
+            str(folder / "ctranslate2"), compute_type=kind, inter_threads=1, intra_threads=1
         )
-        systems[f"CTranslate2 {kind}"] = ctranslate2_function(translator, run)
+        systems[f"CTranslate2 {kind}"] = ctranslate2_function(translator, beam_size, arguments)
+    strategy = kt.Greedy(extra_length=arguments.extra_length)
+    if beam_size > 1:
+        strategy = kt.BeamSearch(
+            beam_size=beam_size, length_penalty=1.0, stopping="first_finished",
+            extra_length=arguments.extra_length,
+        )  # fmt: skip
+    for mode in arguments.modes:
+        path = folder / f"{beam_size}.{mode}.tflite"
+        path.write_bytes(converted(model, strategy, mode, sources))
+        systems[f"LiteRT {mode}"] = litert_function(path, config)
     return systems
 
 
-def ctranslate2_function(translator, run):
-    tokenizer, extra = run.tokenizer, run.strategy.extra_length
+def converted(model, strategy, mode, sources):
+    from keras_transformer.export.calibration import Calibration
+    from keras_transformer.export.conversion import convert
+    from keras_transformer.export.device_graphs import DeviceModule
 
-    def translate(texts):
-        answers = []
-        for text in texts:
-            tokens = [tokenizer.pieces[token] for token in tokenizer.encode(text)]
-            [result] = translator.translate_batch(
-                [tokens], beam_size=1, min_decoding_length=0,
-                max_decoding_length=len(tokens) + 1 + extra,
-            )  # fmt: skip
-            ids = [tokenizer.piece_ids[piece] for piece in result.hypotheses[0]]
-            answers.append(tokenizer.decode(ids))
-        return answers
+    # What the weights are fitted to does not change how long they take.
+    bos = model.config.bos_id
+    rows = [{"source_ids": row, "target_ids": [bos, *row[:-1]]} for row in sources[:8]]
+    with quiet():
+        return convert(DeviceModule(model, strategy), mode, Calibration(model, rows))[0]
+
+
+def litert_function(path, config):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(path), num_threads=1)
+    run = interpreter.get_signature_runner("translate")
+    ends = (config.pad_id, config.eos_id)
+
+    def translate(ids):
+        row = run(source_ids=np.array([ids], np.int32))["target_ids"][0]
+        return [token for token in row.tolist() if token not in ends]
 
     return translate
+
+
+def ctranslate2_function(translator, beam_size, arguments):
+    def translate(ids):
+        [result] = translator.translate_batch(
+            [[str(token) for token in ids[:-1]]],  # the model adds EOS
+            beam_size=beam_size, length_penalty=1.0, min_decoding_length=0,
+            max_decoding_length=len(ids) + arguments.extra_length,
+        )  # fmt: skip
+        return [int(token) for token in result.hypotheses[0]]
+
+    return translate
+
+
+def measure(systems, sources, rounds):
+    """Seconds of each round by system, ids of all, and which rows equal CTranslate2's."""
+    answers = {name: [run(ids) for ids in sources] for name, run in systems.items()}  # warm-up
+    seconds = {name: [0.0] * rounds for name in systems}
+    for turn in range(rounds):
+        for ids in sources:
+            for name, run in systems.items():
+                start = time.perf_counter()
+                run(ids)
+                seconds[name][turn] += time.perf_counter() - start
+    found = {}
+    for name, times in seconds.items():
+        kind = "float32" if name.endswith("float32") else "int8"
+        pairs = zip(answers[name], answers[f"CTranslate2 {kind}"], strict=True)
+        ratios = [b / a for a, b in zip(times, seconds[REFERENCE], strict=True)]
+        found[name] = {
+            "ms a sentence": 1e3 * statistics.median(times) / len(sources),
+            "ids a second": sum(len(row) + 1 for row in answers[name]) / statistics.median(times),
+            "times CTranslate2 int8": [min(ratios), statistics.median(ratios), max(ratios)],
+            "equal rows": sum(a == b for a, b in pairs) / len(sources),
+        }
+    return found
+
+
+def show(found, config, beam_size, copy):
+    print(f"beam size {beam_size}")
+    for name, row in found.items():
+        low, middle, high = row["times CTranslate2 int8"]
+        line = (f"  {name:20} {row['ms a sentence']:8.2f} ms a sentence, "
+                f"{row['ids a second']:6.0f} ids/s, {middle:.2f} ({low:.2f} to {high:.2f}) "
+                f"times {REFERENCE}, "
+                f"{row['equal rows']:.0%} of rows equal")  # fmt: skip
+        bits = {"float32": 32, "int8": 8, "int4": 4}.get(name.split()[-1])
+        if bits and beam_size == 1:
+            rate = weights_a_token(config) * bits / 8 * row["ids a second"] / 1e9
+            row["GB/s of weights"] = rate
+            line += f", {rate:.1f} GB/s of weights ({rate / copy:.0%} of a copy)"
+        print(line)
+
+
+def weights_a_token(config):
+    """Weights that decoding reads for one token: the decoder's, and the output projection."""
+    width, inner = config.model_dim, config.intermediate_dim
+    keys, values = config.head_key_dim * config.num_heads, config.head_value_dim * config.num_heads
+    block = width * (2 * keys + 2 * values) + width * (keys + values) + 2 * width * inner
+    return config.decoder_layers * block + config.target_size * width
+
+
+def copy_speed(megabytes=256):
+    """GB/s that a copy reads."""
+    source = np.ones(megabytes << 20, np.uint8)
+    target = np.empty_like(source)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - start)
+    return source.nbytes / min(times) / 1e9
 
 
 if __name__ == "__main__":

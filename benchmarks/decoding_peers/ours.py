@@ -1,7 +1,6 @@
 """keras_transformer: a `Translator` on ids, with the graph of TensorFlow or compiled by XLA."""
 
 import concurrent.futures
-import functools
 import os
 import types
 
@@ -9,8 +8,6 @@ import numpy as np
 import worker
 
 from keras_transformer.quiet import start_tensorflow
-
-_COLUMNS = 16  # sources are filled up to a multiple, so that XLA compiles a few shapes
 
 
 def make_decoder(task, settings, weights, folder):
@@ -29,19 +26,20 @@ def make_decoder(task, settings, weights, folder):
     def search_with(beams):
         options = {"extra_length": task.extra_length}
         if task.exact_length:
-            options |= {"min_length": task.exact_length, "max_length": task.exact_length}
+            # No EOS comes by itself (see tasks.set_random_weights), so this is the exact length.
+            options = {"extra_length": task.exact_length, "max_length": task.exact_length}
         strategy = kt.Greedy(**options)
         if beams > 1:
-            strategy = kt.BeamSearch(beam_size=beams, length_penalty=task.length_penalty, **options)
-        return make_search(tf, model, strategy, settings)
+            # As CTranslate2 does.
+            options |= {"length_penalty": task.length_penalty, "stopping": "first_finished"}
+            strategy = kt.BeamSearch(beam_size=beams, **options)
+        return make_search(model, strategy, settings)
 
     pool = concurrent.futures.ThreadPoolExecutor(settings.workers)
 
     def decode(source_ids, beams, longest):
         if beams not in searches:
             searches[beams] = search_with(beams)
-        if settings.jit_compile:
-            source_ids = filled(source_ids, task.pad_id)
         parts = np.array_split(source_ids, min(settings.workers, len(source_ids)))
         if len(parts) == 1:
             return searches[beams](source_ids)
@@ -50,31 +48,13 @@ def make_decoder(task, settings, weights, folder):
     return worker.Decoder(versions, decode)
 
 
-def make_search(tf, model, strategy, settings):
+def make_search(model, strategy, settings):
     """Function of source ids that gives rows of ids."""
-    from keras_transformer.decoding import Translator, decode
+    from keras_transformer.decoding import Translator
 
     ids = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
     tokenizer = types.SimpleNamespace(**{name: getattr(model.config, name) for name in ids})
-    try:
-        return Translator(
-            model, tokenizer, strategy, jit_compile=settings.jit_compile
-        ).translate_ids
-    except TypeError:  # a version without this argument
-        if not settings.jit_compile:
-            return Translator(model, tokenizer, strategy).translate_ids
-    search = tf.function(
-        functools.partial(decode, model, strategy=strategy),
-        input_signature=[tf.TensorSpec((None, None), tf.int32)],
-        jit_compile=True,
-    )
-    return lambda source_ids: search(source_ids).ids.numpy()
-
-
-def filled(source_ids, pad_id):
-    """Source ids with more columns, which hold pads: this changes no result."""
-    more = -source_ids.shape[1] % _COLUMNS
-    return np.pad(source_ids, [(0, 0), (0, more)], constant_values=pad_id)
+    return Translator(model, tokenizer, strategy, jit_compile=settings.jit_compile).translate_ids
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def likeliest(scores):
 
     (Not `ops.argmax`, which has no LiteRT form.)
     """
-    return ops.cast(ops.top_k(scores, 1)[1][:, 0], "int32")
+    return ops.cast(ops.reshape(ops.top_k(scores, 1)[1], (-1,)), "int32")
 
 
 def best_sums(scores_BKV, offsets_BK, count):

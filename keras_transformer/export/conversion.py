@@ -53,6 +53,7 @@ def convert(module, mode, calibration=None):
         )
     graph = flatbuffer.read(float_file(module, module.signatures))
     flatbuffer.lookups_for_gathers(graph)
+    flatbuffer.argmax_for_top_1(graph)
     seen = statistics(calibration, float_file) if needed else None
     graph = quantized(graph, number_format, seen)
     content = flatbuffer.write_small(graph) if mode != "float32" else flatbuffer.write(graph)

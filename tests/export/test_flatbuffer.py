@@ -250,3 +250,51 @@ def test_write_small_keeps_the_names_of_signatures_only():
     names = [entry.name for entry in small.subgraphs[0].tensors]
     assert [name for name in names if name] == [b"ids", b"sum"]
     assert [entry.name for entry in small.metadata] == [b"min_runtime_version"]
+
+
+# --- The best of a row ---------------------------------------------------------------------
+
+
+def top_model(count=1, outputs=("best",)):
+    """TOPK_V2 of (3, 7) numbers and a RESHAPE of its indices."""
+    tensors = [
+        tensor("scores", (3, 7)),
+        tensor("count", (), TYPE.INT32, buffer=1),
+        tensor("values", (3, count)),
+        tensor("indices", (3, count), TYPE.INT32),
+        tensor("shape", (1,), TYPE.INT32, buffer=2),
+        tensor("best", (3 * count,), TYPE.INT32),
+    ]
+    names = [each.name.decode() for each in tensors]
+    model = model_of(
+        tensors,
+        operators=[operator(0, [0, 1], [2, 3]), operator(1, [3, 4], [5])],
+        codes=[operator_code(BUILTIN.TOPK_V2), operator_code(BUILTIN.RESHAPE)],
+        buffers=[buffer(), buffer(np.int32(count)), buffer(np.array([-1], "int32"))],
+        inputs=[0],
+        outputs=[names.index(name) for name in outputs],
+    )
+    return model
+
+
+SCORES = np.array([[1, 5, 2, 5, 0, 4, 5], [0] * 7, [-9, -8, -7, -3, -3, -4, -5]], "float32")
+
+
+def best_of(model):
+    interpreter = Interpreter(model_content=flatbuffer.write(model))
+    return interpreter.get_signature_runner("run")(scores=SCORES)["best"].tolist()
+
+
+def test_the_best_of_a_row_becomes_an_argmax_with_the_same_answer():
+    model = top_model()
+    before = best_of(model)
+    assert before == [1, 0, 3]  # of equals the first
+    assert flatbuffer.argmax_for_top_1(model) == 1
+    assert flatbuffer.op_names(model) == ("ARG_MAX",)
+    assert best_of(model) == before
+
+
+def test_more_than_the_best_and_values_that_are_read_stay():
+    for model in (top_model(count=2), top_model(outputs=("best", "values"))):
+        assert flatbuffer.argmax_for_top_1(model) == 0
+        assert flatbuffer.op_names(model) == ("RESHAPE", "TOPK_V2")

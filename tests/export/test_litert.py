@@ -99,7 +99,8 @@ def test_ops_are_builtin(device, int8_device):
         assert all(code.customCode is None for code in model.operatorCodes)
         assert export.report.ops == flatbuffer.op_names(model)
         assert not [op for op in export.report.ops if op.startswith(("CUSTOM", "FLEX"))]
-        assert {"EMBEDDING_LOOKUP", "FULLY_CONNECTED", "WHILE"} <= set(export.report.ops)
+        assert {"EMBEDDING_LOOKUP", "FULLY_CONNECTED", "WHILE", "ARG_MAX"} <= set(export.report.ops)
+        assert "TOPK_V2" not in export.report.ops  # greedy search wants no more than the best
 
 
 def test_one_signature_of_named_tensors(device, int8_device):

@@ -33,7 +33,9 @@ def test_equals_the_logits_by_hand():
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_equals_what_a_beam_search_reports(alpha):
     model, source_ids = talkative_toy(), sources([7, 3, 2, 5])
-    strategy = BeamSearch(beam_size=3, n_best=3, extra_length=4, length_penalty=alpha)
+    strategy = BeamSearch(
+        beam_size=3, n_best=3, extra_length=4, length_penalty=alpha, token_log_probs=True
+    )
     found = decode(model, source_ids, strategy).hypotheses
     for n in range(3):
         ids = array(found.ids)[:, n]

@@ -24,6 +24,7 @@ WRONG = [
     ("serving_default", {"text": [3]}),
     ("translate_ids", {"source_ids": [3, 4]}),
 ]
+_OVERTIME = 120  # seconds that a load waits for a newer version
 
 
 def run(models, texts, *, requests, threads=16, most_rows=8, too_long="ab " * 40_000):
@@ -36,17 +37,18 @@ def run(models, texts, *, requests, threads=16, most_rows=8, too_long="ab " * 40
         workers = [threading.Thread(target=load.work, args=(n,)) for n in range(threads)]
         for worker in workers:
             worker.start()
-        memory, newer = [], False
+        memory, newer = [], None
         while any(worker.is_alive() for worker in workers):
             memory.append(_memory(server.pid))
-            if load.taken >= requests // 2 and not newer:
-                _put_next(models)
-                newer = True
+            if newer is None and load.taken >= requests // 2:
+                newer = _put_next(models)
+            elif newer is not None and not load.has_swapped:
+                load.has_swapped = _answers(server, newer, load.texts[0])
             time.sleep(0.2)
         seconds = time.monotonic() - start
         # The quarter before the swap, and the last.
         figures = {
-            "requests": requests,
+            "requests": load.taken,
             "seconds": round(seconds, 1),
             "malformed": load.malformed,
             "too_long": load.refused,
@@ -68,15 +70,20 @@ class Load:
     def __init__(self, server, texts, requests, most_rows, too_long):
         self.server, self.texts, self.requests = server, texts, requests
         self.most_rows, self.too_long = most_rows, too_long
+        self.has_swapped = False
+        self.latest = None
         self.taken = self.malformed = self.refused = self.rows = 0
         self.faults, self.lock = [], threading.Lock()
         with client.GrpcClient(server.grpc, server.name) as caller:
             self.alone = {text: caller.translate([text])[0] for text in texts}
 
     def take(self):
+        """The number of the next request; they go on until the newer version has taken over."""
         with self.lock:
             if self.taken >= self.requests:
-                return None
+                self.latest = self.latest or time.monotonic() + _OVERTIME
+                if self.has_swapped or time.monotonic() > self.latest:
+                    return None
             self.taken += 1
             return self.taken
 
@@ -121,6 +128,18 @@ def _put_next(models):
     temporary = models / f".{newest + 1}.copy"
     shutil.copytree(models / str(newest), temporary)
     temporary.rename(models / str(newest + 1))
+    return newest + 1
+
+
+def _answers(server, version, text):
+    """Whether this version of the model answers by now."""
+    options = {"version": version, "retries": client.Retries(deadline=20, tries=1)}
+    with client.GrpcClient(server.grpc, server.name, **options) as caller:
+        try:
+            caller.translate([text])
+        except client.ServingError:
+            return False
+    return True
 
 
 def _memory(pid):

@@ -32,7 +32,16 @@ import tempfile
 
 from decoding_peers import tasks
 from processes.child import Child, Failed
-from reporting import not_measured, processor, pythons, say, shown, spread, write_json
+from reporting import (
+    not_measured,
+    options_of,
+    processor,
+    pythons,
+    say,
+    shown,
+    spread,
+    write_json,
+)
 
 OURS, CTRANSLATE2 = "keras_transformer", "ctranslate2"
 SCRIPTS = {OURS: "ours.py", CTRANSLATE2: "ctranslate2_peer.py",
@@ -53,7 +62,7 @@ def main():
 
     report = {
         "machine": {"cores": os.cpu_count(), "processor": processor()},
-        "options": {name: str(value) for name, value in vars(arguments).items()},
+        "options": options_of(arguments),
         "workloads": [], "not_measured": [],
     }  # fmt: skip
     for name in [*(["trained"] if arguments.run else []), *arguments.sizes]:

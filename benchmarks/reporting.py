@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import platform
 import statistics
 import sys
@@ -51,3 +52,12 @@ def processor():
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+def options_of(arguments):
+    """What a run was asked for, as text: of files their names, of interpreters whose they are."""
+    options = {}
+    for name, value in vars(arguments).items():
+        value = sorted(value) if isinstance(value, dict) else value
+        options[name] = os.path.basename(str(value)) if isinstance(value, str) else str(value)
+    return options

@@ -27,7 +27,16 @@ import sys
 import tempfile
 
 from processes.child import Child, Failed
-from reporting import not_measured, processor, pythons, say, shown, spread, write_json
+from reporting import (
+    not_measured,
+    options_of,
+    processor,
+    pythons,
+    say,
+    shown,
+    spread,
+    write_json,
+)
 from training_peers import batches
 
 MODEL = {
@@ -49,7 +58,7 @@ def main():
         folder = pathlib.Path(folder)
         report = {
             "machine": {"cores": os.cpu_count(), "processor": processor()},
-            "options": {name: str(value) for name, value in vars(arguments).items()},
+            "options": options_of(arguments),
             "feeds": make_task(folder, arguments),
             "trials": [], "not_measured": [],
         }  # fmt: skip

@@ -1,8 +1,10 @@
 """Graphs of TensorFlow -> the bytes of a LiteRT file, in any `Mode`."""
 
+import contextlib
 import tempfile
 
 from keras_transformer.export.modes import mode_named
+from keras_transformer.layers.normalization import gains_apart
 from keras_transformer.quiet import quiet
 
 # A flatbuffer's offsets have 31 bits; a little is left for the graph.
@@ -30,7 +32,8 @@ def convert(module, mode, calibration=None):
     """Converts the signatures of a module to one LiteRT file with builtin ops only.
 
     Args:
-        module: A `tf.Module` with a dict `signatures` of concrete functions.
+        module: A `tf.Module` with a dict `signatures` of concrete functions, which are traced when
+            it is asked for: a calibrated mode wants graphs of its own (see `gains_apart`).
         mode: Key of `MODES`.
         calibration: A `calibration.Calibration`; required by modes that are calibrated.
 
@@ -51,7 +54,9 @@ def convert(module, mode, calibration=None):
             f"mode {mode!r} must have sentences to calibrate on. "
             f"Received: calibration={calibration!r}"
         )
-    graph = flatbuffer.read(float_file(module, module.signatures))
+    with gains_apart() if needed else contextlib.nullcontext():
+        signatures = module.signatures
+    graph = flatbuffer.read(float_file(module, signatures))
     flatbuffer.lookups_for_gathers(graph)
     flatbuffer.argmax_for_top_1(graph)
     seen = statistics(calibration, float_file) if needed else None

@@ -282,3 +282,16 @@ def test_greedy_is_a_beam_of_one_without_penalty():
 def test_arguments_are_checked(arguments, message):
     with pytest.raises(ValueError, match=message):
         BeamSearch(**arguments)
+
+
+def test_a_row_at_its_limit_stays_as_it_is_while_others_go_on():
+    """Nothing ends, so all that is returned was alive when its row was cut."""
+    strategy = BeamSearch(beam_size=3, n_best=3)
+    for seed in range(5):
+        table = table_of(seed)
+        table[:, IDS.eos_id] = IMPOSSIBLE
+        together = search(table, strategy, [2, 7, 4])
+        for row, limit in zip(together, [2, 7, 4], strict=True):
+            (alone,) = search(table, strategy, [limit])
+            assert [ids for ids, _, _ in row] == [ids for ids, _, _ in alone]
+            assert {len(ids) for ids, _, _ in row} == {limit}

@@ -281,6 +281,17 @@ def test_cross_steps_equal_the_call(key):
         np.testing.assert_allclose(step[:, 0], full[:, position], atol=1e-5)
 
 
+def test_a_step_without_a_source_gives_what_the_call_gives():
+    layer = CrossAttention(**WIDTHS)
+    layer.build(TARGET.shape, SOURCE.shape)
+    mask = array(SOURCE_PADDING).copy()
+    mask[0] = False
+    full = array(randomise(layer)(TARGET, SOURCE, attention_mask=mask))
+    cache = layer.start(SOURCE, attention_mask=mask)
+    step = layer.step(TARGET, cache, ops.expand_dims(masks.additive(mask), 1))
+    np.testing.assert_allclose(step, full, atol=1e-5)
+
+
 @pytest.mark.parametrize("layer_class", [MultiHeadSelfAttention, CrossAttention])
 @pytest.mark.parametrize("name", ["num_heads", "key_dim"])
 @pytest.mark.parametrize("value", [0, -2, 1.5, None])

@@ -3,8 +3,8 @@
 The decoding loop lies in the bodies of WHILE ops, where no calibrator looks. So the numbers are
 taken in one full pass over source and target, which by construction computes what the cached steps
 compute, and are carried over to the loop by the weights themselves: a product is known by the
-rows of its matrix, which the converter may have put together or split. Where it has multiplied a
-constant into them in one graph only, they are not known, and the product goes without.
+rows of its matrix, which the converter may have put together or split. Both graphs are traced with
+nothing folded into weights (see `layers.folding`).
 """
 
 import dataclasses
@@ -12,6 +12,8 @@ import typing
 
 import numpy as np
 import tensorflow as tf
+
+from keras_transformer.layers.folding import kept_apart
 
 _SIGNATURE = "full_pass"
 MOST_SENTENCES = 256
@@ -96,7 +98,8 @@ def statistics(calibration, converted):
 
     from keras_transformer.export import flatbuffer
 
-    module = FullPass(calibration.model)
+    with kept_apart():  # as the graphs that the numbers are for
+        module = FullPass(calibration.model)
     content = converted(module, {_SIGNATURE: module.run})
     products = list(flatbuffer.products(flatbuffer.read(content)))
     found = [Statistics() for _ in products]

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 
 from keras_transformer.export.modes import mode_named
-from keras_transformer.layers.normalization import gains_apart
+from keras_transformer.layers.folding import kept_apart
 from keras_transformer.quiet import quiet
 
 # A flatbuffer's offsets have 31 bits; a little is left for the graph.
@@ -33,7 +33,7 @@ def convert(module, mode, calibration=None):
 
     Args:
         module: A `tf.Module` with a dict `signatures` of concrete functions, which are traced when
-            it is asked for: a calibrated mode wants graphs of its own (see `gains_apart`).
+            it is asked for: a quantized mode wants graphs of its own (see `layers.folding`).
         mode: Key of `MODES`.
         calibration: A `calibration.Calibration`; required by modes that are calibrated.
 
@@ -54,7 +54,8 @@ def convert(module, mode, calibration=None):
             f"mode {mode!r} must have sentences to calibrate on. "
             f"Received: calibration={calibration!r}"
         )
-    with gains_apart() if needed else contextlib.nullcontext():
+    is_quantized = number_format.weight_bits <= 8
+    with kept_apart() if is_quantized else contextlib.nullcontext():
         signatures = module.signatures
     graph = flatbuffer.read(float_file(module, signatures))
     flatbuffer.lookups_for_gathers(graph)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.arguments import check_flag, check_key_dim, check_reach, check_size
 from keras_transformer.layers.cache import write_slots
+from keras_transformer.layers.folding import apart
 from keras_transformer.layers.long import in_windows
 from keras_transformer.layers.masks import Sight
 from keras_transformer.layers.multi_head import MultiHeadAttention
@@ -242,7 +243,7 @@ class CrossAttention(MultiHeadAttention):
         if attention_mask is not None:
             sees_B111 = ops.expand_dims(ops.any(attention_mask, axis=-1, keepdims=True), 1)
             value_BNSU = value_BNSU * ops.cast(sees_B111, value_BNSU.dtype)
-        return key_BNSH * self._key_factor, value_BNSU
+        return apart(key_BNSH) * self._key_factor, value_BNSU
 
     def step(self, query, cache, bias=None, return_attention_scores=False):
         """`call` with the keys and values that `start` gave: (B, T, D) -> (B, T, output_dim).

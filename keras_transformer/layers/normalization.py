@@ -1,28 +1,10 @@
 """Normalization by name."""
 
-import contextlib
-import contextvars
-
 import keras
 from keras import ops
 
+from keras_transformer.layers.folding import apart
 from keras_transformer.layers.masks import at_least_float32
-
-_GAINS_APART = contextvars.ContextVar("gains_apart", default=False)
-
-
-@contextlib.contextmanager
-def gains_apart():
-    """Graphs that are traced inside hold a norm's gain apart from the weights behind it.
-
-    A converter multiplies it into them otherwise, which saves ops; then nothing that was measured
-    of the model's own weights fits them. The numbers are the same.
-    """
-    token = _GAINS_APART.set(True)
-    try:
-        yield
-    finally:
-        _GAINS_APART.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -37,10 +19,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         centred = states - ops.mean(states, axis=-1, keepdims=True)
         variance = ops.mean(centred * centred, axis=-1, keepdims=True)
         scaled = centred * ops.rsqrt(variance + self.epsilon)
-        gain = ops.cast(self.gamma, states.dtype)
-        if _GAINS_APART.get():
-            gain = gain + ops.cast(variance < 0, states.dtype)  # 0, but no constant
-        outputs = scaled * gain + ops.cast(self.beta, states.dtype)
+        outputs = scaled * ops.cast(self.gamma, states.dtype) + ops.cast(self.beta, states.dtype)
         return ops.cast(outputs, self.compute_dtype)
 
 
@@ -100,5 +79,5 @@ def normalized(norm, states_BTD, *, padding_mask=None, training=None):
     if norm is None:
         return states_BTD
     if isinstance(norm, BatchNormalization):
-        return norm(states_BTD, padding_mask=padding_mask, training=training)
-    return norm(states_BTD)
+        return apart(norm(states_BTD, padding_mask=padding_mask, training=training))
+    return apart(norm(states_BTD))

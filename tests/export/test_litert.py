@@ -61,8 +61,7 @@ def test_int8_keeps_its_promise_on_other_sentences_too(int8_runner, live, texts,
     expected = [(text, tokens(live, text)) for text in everything]
     received = [(text, int8_runner.translate_ids(int8_runner.encode(text))) for text in everything]
     agreement = compare(everything, expected, received)["token_agreement"]
-    # 29 numbers a token: near ties decide more here than in a real model.
-    assert agreement >= max(0.85, MODES["int8"].promised_agreement), agreement
+    assert agreement >= max(0.9, MODES["int8"].promised_agreement), agreement
     # It listens to the source: answers differ as Python's do.
     distinct = len({tuple(ids) for _, ids in expected})
     assert distinct > 25

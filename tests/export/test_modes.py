@@ -24,7 +24,7 @@ from keras_transformer.export import (
 from keras_transformer.export.calibration import Calibration, FullPass, statistics
 from keras_transformer.export.conversion import check_size, convert, float_file
 from keras_transformer.export.device_graphs import DeviceModule
-from keras_transformer.layers.normalization import gains_apart
+from keras_transformer.layers.folding import kept_apart
 
 TYPE = schema.TensorType
 WEIGHT_TYPES = {
@@ -301,22 +301,15 @@ def test_statistics_are_those_of_the_model(seen, trained, rows):
     assert np.linalg.eigvalsh(last.gram).min() > -1e-3 * np.trace(last.gram)
 
 
-def test_gains_stay_apart_from_weights_that_are_calibrated(seen, trained):
-    """Some are not known still, such as the source's keys, which hold the factor of the scores."""
-    module = DeviceModule(trained, Greedy(extra_length=9))
-    with gains_apart():
+def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
+    """Where the converter may not fold anything into them, as in every quantized mode."""
+    module = DeviceModule(trained, Greedy())
+    with kept_apart():
         content = float_file(module, module.signatures)
     products = flatbuffer.products(flatbuffer.read(content))
-    unknown = [product for product in products if seen.of(product) is None]
-    assert len(unknown) <= 2 * trained.config.decoder_layers < len(products) / 6
-
-
-def test_most_weights_of_the_loop_are_known_from_the_full_pass(seen, files):
-    """Others are rounded blindly, and stay dynamic: the converter folds a factor into a few."""
-    products = flatbuffer.products(files["float32"][1])
     found = [seen.of(product) for product in products]
     known = [pair for pair in zip(products, found, strict=True) if pair[1] is not None]
-    assert len(known) >= 0.7 * len(products) > 8
+    assert len(known) == len(products) > 8
     assert sum(statistic.is_last for _, statistic in known) == 1
     for product, statistic in known:
         assert statistic.gram.shape == (product.weight.shape[1],) * 2

@@ -27,7 +27,8 @@ def compared(trained, tokenizer, live, texts, tmp_path_factory):
 def test_a_mode_that_breaks_its_promise_is_refused(compared, live, texts):
     folder, made = compared
     assert made["modes"]["float32"]["refused"] == []
-    (reason,) = made["modes"]["int8"]["refused"]
+    reason, *others = made["modes"]["int8"]["refused"]
+    assert all(other.startswith("a int8 litert must lose at most 0.2 BLEU") for other in others)
     assert reason.startswith("a int8 litert must give at least 110% of Python's tokens. Received:")
     names = {path.name for path in folder.iterdir()}
     assert names == {"float32", "report.json", "report.md", "report.png"}

@@ -114,11 +114,10 @@ class BeamSearch(SearchOptions):
             `Hypotheses`, N = `n_best`. Where fewer are finished, those follow that have reached
             the limit, without EOS.
         """
-
         constraints = Constraints(
             self, special_ids, prefix_ids, allowed_ids, limits=limits, ends_apart=True
         )
         if self.coverage_penalty and source_ids is None:
             raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
         loop = BeamLoop(self, constraints, step, reorder, limits, slots, special_ids, source_ids)
-        return loop.result(search_loop(loop.is_unfinished, loop.advance, loop.start(cache), growth))
+        return loop.result(search_loop(loop, cache, growth))

@@ -4,13 +4,16 @@ On a device a step is a few hundred small ops, so this counts them: rows are tak
 (see `selection`), ids travel as float32, and what only some callers want is left out for others.
 """
 
+import copy
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.selection import best_sums, choice, taken
+from keras_transformer.layers.cache import rows_of
 from keras_transformer.layers.projection import reshape
 
 _LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty
@@ -75,6 +78,16 @@ class BeamLoop:
             is_source = ops.not_equal(source_ids, special_ids.pad_id)
             self.is_source = ops.expand_dims(ops.cast(is_source, "float32"), 1)  # (B, 1, S)
 
+    def of(self, sources):
+        """The loop of some sources, (C,) int32 places among the B."""
+        some = copy.copy(self)
+        some.constraints = self.constraints.of(rows_of(sources, self.size))
+        some.limits = ops.take(self.limits, sources, axis=0)
+        some.limit_penalty = ops.take(self.limit_penalty, sources, axis=0)
+        if self.is_source is not None:
+            some.is_source = ops.take(self.is_source, sources, axis=0)
+        return some
+
     def start(self, cache):
         """The `BeamState` before the first token, with the cache that `step` needs there."""
         batch, size = ops.shape(self.limits)[0], self.size
@@ -95,12 +108,27 @@ class BeamLoop:
             cache=cache,
         )
 
-    def is_unfinished(self, position, token_ids, alive, finished, done, attention, cache):
-        """Scalar boolean: whether any row goes on."""
-        return ops.logical_not(ops.all(done))
+    def done(self, state):
+        """(B,) boolean."""
+        return state.done
 
-    def advance(self, position, token_ids, alive, finished, done, attention, cache):
-        """The fields of a `BeamState` -> the next one."""
+    def selected(self, state, sources, select):
+        """The state of some sources, (C,) int32; `select` as of `Growth`."""
+        fields = state._replace(position=(), token_ids=(), cache=())
+        fields = keras.tree.map_structure(lambda field: ops.take(field, sources, axis=0), fields)
+        return fields._replace(
+            position=state.position,
+            token_ids=ops.take(state.token_ids, rows_of(sources, self.size), axis=0),
+            cache=select(state.cache, sources),
+        )
+
+    def outcome(self, state):
+        """What of a `BeamState` its `result` is made from."""
+        return state.alive, state.finished, state.attention
+
+    def advance(self, state):
+        """A `BeamState` -> the next one."""
+        position, token_ids, alive, finished, done, attention, cache = state
         logits, cache, *seen = self.step(token_ids, cache, position)
         if self.is_source is not None:
             attention = attention + seen[0]
@@ -121,11 +149,11 @@ class BeamLoop:
         token_ids = ops.reshape(found.tokens, (-1, 1))
         return BeamState(position, token_ids, alive, finished, done, attention, cache)
 
-    def result(self, state):
+    def result(self, outcome):
         """The finished hypotheses, best first, then those that the limit has cut."""
-        alive, finished, options = state.alive, state.finished, self.options
+        (alive, finished, attention), options = outcome, self.options
         penalty = ops.expand_dims(self.limit_penalty, 1)
-        cut_scores = alive.scores / penalty + self._coverage(state.attention)
+        cut_scores = alive.scores / penalty + self._coverage(attention)
         cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
         count = ops.sum(ops.cast(_is_possible(finished.scores), "int32"), axis=1, keepdims=True)
         rank = ops.expand_dims(ops.arange(options.n_best), 0)

@@ -3,33 +3,35 @@
 import keras
 import numpy as np
 
+from keras_transformer.layers.cache import written_in_place
+
 _COLUMNS = 16
 
 
-def compiled(function, model, arguments=1, jit_compile=False):
+def compiled(function, model, arguments=1, few_sizes=False):
     """`function(ids, …)` as a graph of the backend's own kind.
 
-    On TensorFlow there is one graph for every (B, S). JAX and XLA compile for one size at a time:
-    there the rows are filled up to a power of two and the columns to a multiple of 16, which
-    changes no result and leaves a handful of sizes.
+    On TensorFlow there is one graph for every (B, S). JAX compiles for one size at a time: there
+    the rows are filled up to a power of two and the columns to a multiple of 16, which changes no
+    result and leaves a handful of sizes.
 
     Args:
         function: Takes (B, S) int32 ids, returns a structure of arrays with B rows each, and
             reads no variables but weights of `model`.
         model: The model.
         arguments: How many arrays of ids it takes.
-        jit_compile: Whether XLA compiles it on TensorFlow; on JAX it always does.
+        few_sizes: Whether rows and columns are filled up on TensorFlow too, as a function needs
+            that calls what `xla` makes.
 
     Returns:
-        A function of the same ids. On JAX and under XLA it gives NumPy arrays.
+        A function of the same ids. On JAX and with few sizes it gives NumPy arrays.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        if not jit_compile:
-            return tf.function(function, input_signature=[_ids_spec()] * arguments)
-        # A graph for each size, not one of sizes that XLA cannot know.
-        run = tf.function(function, jit_compile=True)
+        run = tf.function(function, input_signature=[_ids_spec()] * arguments)
+        if not few_sizes:
+            return run
         of_structure = tf.nest.map_structure
     elif keras.backend.backend() == "jax":
         import jax
@@ -40,13 +42,24 @@ def compiled(function, model, arguments=1, jit_compile=False):
 
     def call(*ids):
         rows = len(ids[0])
-        filled = [_filled(each, model.config) for each in ids]
-        if jit_compile:
-            filled = [keras.ops.convert_to_tensor(each, "int32") for each in filled]
-        outputs = run(*filled)
+        outputs = run(*(_filled(each, model.config) for each in ids))
         return of_structure(lambda x: None if x is None else np.asarray(x)[:rows], outputs)
 
     return call
+
+
+def xla(function):
+    """A function of tensors, part of a TensorFlow graph, that XLA compiles for each size.
+
+    It reads what it likes of the graph around it, and keeps the structures of its arguments.
+    """
+    import tensorflow as tf
+
+    def traced(*inputs):
+        with written_in_place():
+            return function(*inputs)
+
+    return tf.function(traced, jit_compile=True)
 
 
 def compiled_steps(begin, advance, model):

@@ -1,5 +1,7 @@
 """Which tokens a row may go on with: the one place that masks logits, for every search."""
 
+import copy
+
 import numpy as np
 from keras import ops
 
@@ -44,6 +46,13 @@ class Constraints:
             # Not a constant, which would be V floats more in an exported file.
             never = ops.cast(ops.min(limits) < 0, "float32")
             self._control_bias = self._bias_of_controls(vocab_size, never)
+
+    def of(self, rows):
+        """These rules of some rows, (C,) int32 places among the R."""
+        some = copy.copy(self)
+        some.prefix_ids = _taken(self.prefix_ids, rows)
+        some.allowed_ids = _taken(self.allowed_ids, rows)
+        return some
 
     @property
     def forbids_only_controls(self):
@@ -172,6 +181,10 @@ def _holds(ids, counts, vocab_size):
     counts = ops.logical_and(counts, ops.ones_like(ids, "bool"))
     values = ops.reshape(ops.cast(counts, "float32"), (-1,))
     return ops.scatter(index, values, (rows, vocab_size)) > 0
+
+
+def _taken(ids, rows):
+    return ids if ids is None else ops.take(ids, rows, axis=0)
 
 
 def _repeated(ids, beams):

@@ -96,6 +96,11 @@ class Ensemble:
         pairs = zip(self.models, cache, strict=True)
         return tuple(model.grow(own, count) for model, own in pairs)
 
+    def select(self, cache, sources):
+        """The caches of some of their sources."""
+        pairs = zip(self.models, cache, strict=True)
+        return tuple(model.select(own, sources) for model, own in pairs)
+
 
 def _mean(logits):
     """The log of the mean of the members' probabilities; one member's logits as they are."""

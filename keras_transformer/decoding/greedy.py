@@ -35,7 +35,7 @@ class Greedy(TokenSearch):
     def keeps_scores(self):
         return self.scores
 
-    def chooser(self, constraints, source_ids=None):
+    def chooser(self, constraints, keys=None):
         def choose(logits, position, output_ids):
             if constraints.forbids_only_controls:
                 chosen = likeliest(constraints.without_controls(logits))

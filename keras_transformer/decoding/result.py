@@ -3,12 +3,13 @@
 import functools
 from typing import NamedTuple
 
-import keras
 from keras import ops
 
-from keras_transformer.decoding.growth import Growth, Stages
+from keras_transformer.decoding.compiled import xla
+from keras_transformer.decoding.growth import Growth
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
+_LEAST_ROWS = 8  # that XLA compiles a loop for, where a batch shrinks
 
 
 class DecodingResult(NamedTuple):
@@ -19,7 +20,7 @@ class DecodingResult(NamedTuple):
     hypotheses: object  # `Hypotheses`, all that the search gives
 
 
-def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
+def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, jit_compile=False):
     """Decodes a batch of source ids.
 
     A row without any token but EOS and pads gives an empty row. Each row's limit is the number
@@ -34,6 +35,8 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
             count towards the limit.
         allowed_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS that
             each row may go on with, then pads; or `None`.
+        jit_compile: Whether XLA compiles the model and the loop where this is a TensorFlow graph
+            for all sizes, once for each size that comes. B must be a power of two then.
 
     Returns:
         A `DecodingResult`.
@@ -44,8 +47,12 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None):
     config = model.config
     strategy.check_ids(config, config.target_size)
     limits, slots = source_limits(source_ids, strategy, config)
-    first, growth = _growth(model, slots, ops.shape(source_ids)[1], strategy.beams)
-    cache = model.start(model.encode(source_ids), first, strategy.beams)
+    first, growth = _growth(model, slots, ops.shape(source_ids), strategy.beams, jit_compile)
+
+    def start(source_ids):
+        return model.start(model.encode(source_ids), first, strategy.beams)
+
+    cache = (xla(start) if jit_compile else start)(source_ids)
     step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
     found = strategy.search(
         step,
@@ -99,7 +106,7 @@ def generate(model, prompt_ids, strategy):
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
-    first, growth = _growth(model, slots, width, strategy.beams)
+    first, growth = _growth(model, slots, (batch, width), strategy.beams)
     cache = model.start(batch, first, strategy.beams)
     step = functools.partial(model.step, beams=strategy.beams)
     found = strategy.search(
@@ -116,13 +123,19 @@ def generate(model, prompt_ids, strategy):
     return _result(found, limits, config)
 
 
-def _growth(model, slots, length, beams):
-    """The slots to start with for inputs of `length` tokens, and how a cache gets more."""
-    if isinstance(slots, int) and keras.backend.backend() == "tensorflow":
-        return 0, Stages(model.grow, length + _LONGER, slots)
-    if isinstance(slots, int):  # JAX takes long enough to compile one loop
+def _growth(model, slots, shape, beams, jit_compile=False):
+    """The slots to start with for inputs of this (B, S) shape, and the `Growth` from there on."""
+    if isinstance(slots, int):  # all sizes are known, and to be fixed: eager, JAX
         return slots, None
-    return ops.minimum(slots, 0), Growth(model.grow, 32 if beams == 1 else 16, length + _LONGER)
+    rows, length = shape
+    block = 32 if beams == 1 else 16
+    first = ops.minimum(length + _LONGER, slots)
+    select = None if isinstance(rows, int) else model.select
+    if jit_compile:
+        growth = Growth(model.grow, first, slots - first, select, least=_LEAST_ROWS, compile=xla)
+    else:
+        growth = Growth(model.grow, ops.minimum(first, block), block, select)
+    return ops.minimum(slots, 0), growth
 
 
 def _limited(limits, slots, strategy, config):

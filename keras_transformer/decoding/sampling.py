@@ -68,12 +68,12 @@ class Sampling(TokenSearch):
         """Rows of the step function for each row of the source."""
         return self.n_best
 
-    def chooser(self, constraints, source_ids=None):
+    def row_keys(self, source_ids, pad_id):
         if source_ids is None:
             raise ValueError("`source_ids` must be given: samples depend on them. Received: None")
-        pad_id = constraints.special_ids.pad_id
-        keys = sample_keys(self.seed, source_ids, pad_id, self.n_best)
+        return sample_keys(self.seed, source_ids, pad_id, self.n_best)
 
+    def chooser(self, constraints, keys=None):
         def choose(logits, position, output_ids):
             guide = constraints.guiding_logits(logits, position, output_ids)
             banned = constraints.banned(logits.shape[-1], position, output_ids)

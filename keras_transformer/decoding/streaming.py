@@ -40,7 +40,7 @@ class TokenStream:
             return loop.start(model.start(model.encode(source_ids), slots, 1))
 
         def advance(source_ids, state):
-            return loop_of(source_ids)[0].advance(*state)
+            return loop_of(source_ids)[0].advance(state)
 
         self._begin, self._advance = compiled_steps(begin, advance, model)
 

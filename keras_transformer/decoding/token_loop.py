@@ -4,12 +4,14 @@ import abc
 import dataclasses
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.growth import search_loop
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.layers.cache import rows_of
 
 
 class TokenState(NamedTuple):
@@ -27,19 +29,33 @@ class TokenLoop:
     """One search, as its first state and the step from one state to the next.
 
     Args:
-        choose: `choose(logits (R, V), position, output_ids (R, T)) -> (R,) int32` tokens.
+        options: A `TokenSearch`.
+        constraints: `Constraints` of R = B * `beams` rows.
+        keys: What `row_keys` of the options gives.
         step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`.
         limits: (R,) int32, most tokens of each row; 0 for a row that is to stay empty.
         slots: T, an integer or a scalar int tensor.
-        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
-        scores: Whether the model's log-probabilities are kept.
     """
 
-    def __init__(self, choose, step, limits, slots, special_ids, scores):
-        self.choose, self.step = choose, step
-        self.limits, self.slots = limits, slots
+    def __init__(self, options, constraints, keys, step, limits, slots):
+        self.options, self.constraints, self.keys = options, constraints, keys
+        self.choose = options.chooser(constraints, keys)
+        self.step, self.limits, self.slots = step, limits, slots
         self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
-        self.special_ids, self.scores = special_ids, scores
+        self.special_ids, self.scores = constraints.special_ids, options.keeps_scores
+
+    def of(self, sources):
+        """The loop of some sources, (C,) int32 places among the B."""
+        rows = rows_of(sources, self.options.beams)
+        keys = self.keys if self.keys is None else ops.take(self.keys, rows, axis=0)
+        return TokenLoop(
+            self.options,
+            self.constraints.of(rows),
+            keys,
+            self.step,
+            ops.take(self.limits, rows, axis=0),
+            self.slots,
+        )
 
     def start(self, cache):
         """The `TokenState` before the first token, with the cache that `step` needs there."""
@@ -53,12 +69,31 @@ class TokenLoop:
             cache=cache,
         )
 
-    def is_unfinished(self, position, token_ids, output_ids, log_probs, finished, cache):
-        """Scalar boolean: whether any row goes on."""
-        return ops.logical_not(ops.all(finished))
+    def done(self, state):
+        """(B,) boolean: all rows of a source are finished."""
+        beams = self.options.beams
+        if beams == 1:
+            return state.finished
+        return ops.all(ops.reshape(state.finished, (-1, beams)), axis=1)
 
-    def advance(self, position, token_ids, output_ids, log_probs, finished, cache):
-        """The fields of a `TokenState` -> the next one, with a token more in unfinished rows."""
+    def selected(self, state, sources, select):
+        """The state of some sources, (C,) int32; `select` as of `Growth`."""
+        rows = rows_of(sources, self.options.beams)
+        fields = state._replace(position=(), cache=())
+        fields = keras.tree.map_structure(lambda field: ops.take(field, rows, axis=0), fields)
+        return fields._replace(position=state.position, cache=select(state.cache, sources))
+
+    def outcome(self, state):
+        """(B, N, T) ids and, or (), log-probabilities: what of a `TokenState` is its result."""
+        fields = state.output_ids, state.log_probs
+        if self.options.beams == 1:
+            return keras.tree.map_structure(lambda rows: ops.expand_dims(rows, 1), fields)
+        shape = (-1, self.options.beams, self.slots)
+        return keras.tree.map_structure(lambda rows: ops.reshape(rows, shape), fields)
+
+    def advance(self, state):
+        """A `TokenState` -> the next one, with a token more in unfinished rows."""
+        position, token_ids, output_ids, log_probs, finished, cache = state
         logits, cache = self.step(token_ids, cache, position)
         logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
         chosen = self.choose(logits, position, output_ids)
@@ -85,13 +120,22 @@ class TokenSearch(SearchOptions, abc.ABC):
 
     keeps_scores = True  # whether hypotheses have scores
 
+    def row_keys(self, source_ids, pad_id):
+        """(R,) what the choice depends on beside logits and rules, or `None` for nothing.
+
+        Args:
+            source_ids: (B, S) int32, what the rows are made from, then pads, or `None`.
+            pad_id: What is no token.
+        """
+        return None
+
     @abc.abstractmethod
-    def chooser(self, constraints, source_ids):
-        """The `choose` of a `TokenLoop`.
+    def chooser(self, constraints, keys):
+        """`choose(logits (R, V), position, output_ids (R, T)) -> (R,) int32` tokens.
 
         Args:
             constraints: `Constraints`.
-            source_ids: (B, S) int32, what the rows are made from, then pads, or `None`.
+            keys: What `row_keys` has given.
         """
 
     def loop(
@@ -109,8 +153,8 @@ class TokenSearch(SearchOptions, abc.ABC):
         constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, limits=limits)
         if self.beams > 1:
             limits = ops.repeat(limits, self.beams, axis=0)
-        choose = self.chooser(constraints, source_ids)
-        return TokenLoop(choose, step, limits, slots, special_ids, self.keeps_scores)
+        keys = self.row_keys(source_ids, special_ids.pad_id)
+        return TokenLoop(self, constraints, keys, step, limits, slots)
 
     def search(
         self, step, cache, limits, slots, special_ids, *, reorder=None, growth=None, **inputs
@@ -135,17 +179,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             no EOS.
         """
         loop = self.loop(step, limits, slots, special_ids, **inputs)
-        end = search_loop(loop.is_unfinished, loop.advance, loop.start(cache), growth)
+        ids, log_probs = search_loop(loop, cache, growth)
         if not self.keeps_scores:
-            return Hypotheses(self._by_source(end.output_ids, slots))
-        return Hypotheses(
-            self._by_source(end.output_ids, slots),
-            self._by_source(ops.sum(end.log_probs, axis=1)),
-            self._by_source(end.log_probs, slots),
-        )
-
-    def _by_source(self, rows, *shape):
-        """(R, …) -> (B, N, …)."""
-        if self.beams == 1:
-            return ops.expand_dims(rows, 1)
-        return ops.reshape(rows, (-1, self.beams, *shape))
+            return Hypotheses(ids)
+        return Hypotheses(ids, ops.sum(log_probs, axis=2), log_probs)

@@ -245,13 +245,14 @@ class Translator:
     def _searcher(self, strategy, *guides):
         """The graph of a search of source ids and of the arrays that `guides` name."""
         if (strategy, guides) not in self._searches:
+            jit_compile = self.jit_compile and keras.backend.backend() == "tensorflow"
 
             def search(source_ids, *arrays):
                 given = dict(zip(guides, arrays, strict=True))
-                return decode(self.model, source_ids, strategy, **given)
+                return decode(self.model, source_ids, strategy, jit_compile=jit_compile, **given)
 
             self._searches[strategy, guides] = compiled(
-                search, self.model, 1 + len(guides), self.jit_compile
+                search, self.model, 1 + len(guides), jit_compile
             )
         return self._searches[strategy, guides]
 

@@ -6,6 +6,7 @@ _DAMPING = 0.01  # of the mean square input, for directions that the sentences d
 _AS_ROWS = 1.0  # weight of the rows themselves where they are looked up too
 _SHRINKAGES = np.linspace(0.4, 1.0, 13)
 _ROWS = 512  # at a time, which stay in the processor's cache
+_COLUMNS = 64  # whose errors are made up for at once, but for those within (the "lazy batch-updates" of GPTQ)
 
 
 def rounded(weight, gram, bits, *, is_looked_up=False):
@@ -39,10 +40,16 @@ def rounded(weight, gram, bits, *, is_looked_up=False):
 def _rounded_rows(weight, gram, order, upper, greatest):
     scale = _scales(weight, gram, greatest)
     free, integers = weight[:, order], np.empty_like(weight)
-    for place, column in enumerate(order):
-        integers[:, column] = np.clip(np.round(free[:, place] / scale), -greatest, greatest)
-        error = (free[:, place] - integers[:, column] * scale) / upper[place, place]
-        free[:, place + 1 :] -= np.outer(error, upper[place, place + 1 :])
+    for start in range(0, len(order), _COLUMNS):
+        end = min(start + _COLUMNS, len(order))
+        errors = np.empty((len(weight), end - start))
+        for place in range(start, end):
+            now = np.clip(np.round(free[:, place] / scale), -greatest, greatest)
+            error = (free[:, place] - now * scale) / upper[place, place]
+            free[:, place + 1 : end] -= np.outer(error, upper[place, place + 1 : end])
+            integers[:, order[place]], errors[:, place - start] = now, error
+        # One product for all that comes behind the block.
+        free[:, end:] -= errors @ upper[start:end, end:]
     _add_greatest(integers, greatest)
     # The best scale for these integers, by least squares.
     products = integers @ gram

@@ -123,8 +123,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             slots written.
         """
         query_BNTH, key_BNTH, value_BNTU = self._project(inputs, slots.positions)
-        keys = write_slots(cache[0], key_BNTH, slots.is_own * self._key_factor)
-        values = write_slots(cache[1], value_BNTU, slots.is_own)
+        keys = write_slots(cache[0], key_BNTH, slots, self._key_factor)
+        values = write_slots(cache[1], value_BNTU, slots)
         context_BNTU, _ = self._attend_cached(query_BNTH, keys, values, slots.bias)
         return self._merge_heads(context_BNTU), (keys, values)
 

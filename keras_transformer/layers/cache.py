@@ -5,22 +5,39 @@ written, once. Keys, (B, N, S * K, H), and values, (B, N, S * K, U), of beams
 are never moved: a beam that goes on from another one sees the slots of its ancestors.
 """
 
+import contextlib
+import contextvars
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.projection import reshape
 
+_IN_PLACE = contextvars.ContextVar("written_in_place", default=False)
+
+
+@contextlib.contextmanager
+def written_in_place():
+    """For graphs that XLA compiles: in those that are traced inside, slots are written as slices.
+
+    That is the faster way there, and on JAX always taken. Elsewhere it is arithmetic, without a
+    select or a slice update: LiteRT then runs it in its fast kernels, and there is no XLA op,
+    which the stock TF Serving binary refuses.
+    """
+    token = _IN_PLACE.set(True)
+    try:
+        yield
+    finally:
+        _IN_PLACE.reset(token)
+
 
 class Slots(NamedTuple):
-    """Where the next T tokens go, and which slots they see: the same for all layers of a stack.
-
-    Everything is arithmetic, without a select or a slice update: LiteRT then runs it all in its
-    fast kernels, and there is no XLA op, which the stock TF Serving binary refuses.
-    """
+    """Where the next T tokens go, and which slots they see: the same for all layers of a stack."""
 
     positions: object  # (T,) int, of the tokens; with K beams (K,), all the same
+    first: object  # scalar int, the slot of the first
     is_own: object  # (1, 1, S, T) or (1, 1, S * K, K) float32, 1 where a slot is a token's own
     bias: object  # float32, (1, 1 | N, T, S) or with beams (B, 1 | N, K, S * K), 0 or MASK_FILL
 
@@ -42,7 +59,7 @@ def next_slots(count, places, position, window=None, position_bias=None):
     bias = ops.expand_dims(masks.additive(seen_TS), (0, 1))
     if position_bias is not None:
         bias = bias + position_bias(positions_T, places)
-    return Slots(positions_T, ops.cast(is_own_ST, "float32")[None, None], bias)
+    return Slots(positions_T, position, ops.cast(is_own_ST, "float32")[None, None], bias)
 
 
 def no_ancestors(rows, size, beams):
@@ -75,19 +92,25 @@ def next_beam_slots(ancestors, places, position, window=None, position_bias=None
         near.append(position_bias(positions_1, places))
     for each in near:
         bias = bias + ops.repeat(each, beams, axis=-1)
-    slots = Slots(position + ops.zeros(beams, "int32"), is_own, bias)
+    slots = Slots(position + ops.zeros(beams, "int32"), position * beams, is_own, bias)
     return slots, reshape(ancestors, (rows, size, beams))
 
 
-def write_slots(buffer, update, is_own):
-    """Writes `update` into the slots of (B, N, S, H) that are its own and hold zeros yet.
+def write_slots(buffer, update, slots, factor=1.0):
+    """Writes `update`, times `factor`, into the slots of (B, N, S, H) that hold zeros yet.
 
     Args:
         buffer: The cache; with K beams of S * K slots.
         update: (B, N, T, H) or (B, N, K, H).
-        is_own: Of `Slots`; what it holds in the place of 1 is a factor.
+        slots: The `Slots` of these tokens.
+        factor: A number.
     """
-    is_own, update = ops.cast(is_own, buffer.dtype), ops.cast(update, buffer.dtype)
+    update = ops.cast(update, buffer.dtype)
+    if _IN_PLACE.get() or keras.backend.backend() == "jax":
+        update = update * ops.cast(factor, buffer.dtype)
+        return ops.slice_update(buffer, (0, 0, slots.first, 0), update)
+    is_own = slots.is_own if factor == 1 else slots.is_own * factor
+    is_own = ops.cast(is_own, buffer.dtype)
     return buffer + (is_own * update if is_own.shape[3] == 1 else ops.matmul(is_own, update))
 
 
@@ -112,3 +135,10 @@ def more_slots(buffer, count, axis=2, value=0.0):
     shape = [*ops.shape(buffer)]
     shape[axis] = count
     return ops.concatenate([buffer, ops.full(shape, value, buffer.dtype)], axis=axis)
+
+
+def rows_of(sources, beams):
+    """(C,) int32 sources -> (C * K,) int32, the K rows of each, which stand next to each other."""
+    if beams == 1:
+        return sources
+    return ops.reshape(ops.expand_dims(sources * beams, 1) + ops.arange(beams), (-1,))

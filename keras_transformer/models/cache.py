@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.layers import masks
-from keras_transformer.layers.cache import more_slots
+from keras_transformer.layers.cache import more_slots, rows_of
 
 
 class Cache(NamedTuple):
@@ -29,6 +30,21 @@ class Cache(NamedTuple):
         if isinstance(self.ancestors, tuple):
             return self
         return self._replace(ancestors=ops.take(self.ancestors, rows, axis=0))
+
+    def selected(self, sources):
+        """The cache of some sources, (C,) int32 places among the B, each with all its beams."""
+
+        def of(values):
+            return ops.take(values, sources, axis=0)
+
+        ancestors = self.ancestors
+        if not isinstance(ancestors, tuple):
+            ancestors = ops.take(ancestors, rows_of(sources, ancestors.shape[2]), axis=0)
+        return self._replace(
+            blocks=keras.tree.map_structure(of, self.blocks),
+            memory_bias=keras.tree.map_structure(of, self.memory_bias),
+            ancestors=ancestors,
+        )
 
     def grown(self, count):
         """The cache with slots for `count` more tokens."""

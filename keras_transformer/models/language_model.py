@@ -55,6 +55,10 @@ class LanguageModel(TransformerModel):
         """As `Transformer.grow`."""
         return cache.grown(count)
 
+    def select(self, cache, sources):
+        """As `Transformer.select`."""
+        return cache.selected(sources)
+
     def attention_scores(self, token_ids):
         """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""
         decoder = []

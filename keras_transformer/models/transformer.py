@@ -116,6 +116,10 @@ class Transformer(TransformerModel):
         """The `Cache` with room for `count` more target tokens."""
         return cache.grown(count)
 
+    def select(self, cache, sources):
+        """The `Cache` of some of its sources, (C,) int32, each with all its beams."""
+        return cache.selected(sources)
+
     def attention_scores(self, source_ids, target_ids):
         """Weights of every block: lists of encoder, decoder and cross-attention's.
 

@@ -6,7 +6,7 @@ _DAMPING = 0.01  # of the mean square input, for directions that the sentences d
 _AS_ROWS = 1.0  # weight of the rows themselves where they are looked up too
 _SHRINKAGES = np.linspace(0.4, 1.0, 13)
 _ROWS = 512  # at a time, which stay in the processor's cache
-_COLUMNS = 64  # whose errors are made up for at once, but for those within (the "lazy batch-updates" of GPTQ)
+_COLUMNS = 64  # between products that make up for errors: GPTQ's "lazy batch-updates"
 
 
 def rounded(weight, gram, bits, *, is_looked_up=False):

@@ -12,16 +12,24 @@ from types import SimpleNamespace
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SERVER = TESTS / "export" / "serving_server.py"
-CLIENT = TESTS.parent / "export" / "serving" / "client.py"
+KIT = TESTS.parent / "export" / "serving"
+CLIENT = KIT / "client.py"
+BATCHING = KIT / "batching.config"
 
 
 @contextlib.contextmanager
-def serving(folder, name="translator"):
-    """Runs the server in another folder; yields its addresses, and at the end its `last` words."""
+def serving(folder, name="translator", batching=None):
+    """Runs the server in another folder; yields its addresses, and at the end its `last` words.
+
+    Args:
+        folder: A folder of versions.
+        name: The model's.
+        batching: A file of batching parameters; no batching when `None`.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed below; a pipe could fill up)
     process = subprocess.Popen(
-        [sys.executable, str(SERVER), name, str(folder)],
+        [sys.executable, str(SERVER), name, str(folder), *([str(batching)] if batching else [])],
         env=environment,
         cwd=str(folder),
         stdin=subprocess.PIPE,
@@ -53,7 +61,12 @@ def serving(folder, name="translator"):
 
 def load_client():
     """export/serving/client.py, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("serving_client", CLIENT)
+    return load(CLIENT, "serving_client")
+
+
+def load(path, name=None):
+    """A script as a module, under its own name or another."""
+    spec = importlib.util.spec_from_file_location(name or path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

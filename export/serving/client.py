@@ -25,11 +25,19 @@ class ServingError(RuntimeError):
 
     Attributes:
         code: The gRPC status' name, such as `"INVALID_ARGUMENT"`, whatever the transport.
+        may_pass: Whether the same call may be answered when it is tried again: the server cannot
+            be reached or is overloaded, or it has put the call into one batch with another of
+            a wrong dtype or shape, upon which it refuses both.
     """
+
+    # What TF Serving says to all calls of a batch that cannot be merged.
+    _BATCH_MATES = ("from different tasks have different shapes", "Tensor concat operation failed")
 
     def __init__(self, code, message):
         super().__init__(f"{code}: {message}")
         self.code = code
+        is_mates = any(words in str(message) for words in self._BATCH_MATES)
+        self.may_pass = code == "UNAVAILABLE" or is_mates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +54,9 @@ class Answer:
 class Retries:
     """How long and how often a call is tried.
 
-    A call is tried again when the server cannot be reached or is overloaded (UNAVAILABLE). It
-    waits `first_wait` seconds, then twice as long each time, up to `longest_wait`, each times a
-    random number from 0.5 to 1, so that many clients do not come back at once. The `deadline`
-    counts for all tries together.
+    A call is tried again when its error `may_pass`. It waits `first_wait` seconds, then twice as
+    long each time, up to `longest_wait`, each times a random number from 0.5 to 1, so that many
+    clients do not come back at once. The `deadline` counts for all tries together.
     """
 
     deadline: float = 30.0  # seconds
@@ -58,7 +65,7 @@ class Retries:
     longest_wait: float = 5.0
 
     def call(self, attempt):
-        """`attempt(seconds left)`, until it does not raise UNAVAILABLE."""
+        """`attempt(seconds left)`, until it raises nothing that may pass."""
         end = time.monotonic() + self.deadline
         for number in itertools.count(1):
             try:
@@ -67,7 +74,7 @@ class Retries:
                 wait = min(self.first_wait * 2 ** (number - 1), self.longest_wait)
                 wait *= random.uniform(0.5, 1)
                 is_late = time.monotonic() + wait >= end
-                if error.code != "UNAVAILABLE" or number >= self.tries or is_late:
+                if not error.may_pass or number >= self.tries or is_late:
                     raise
                 time.sleep(wait)
 
@@ -194,7 +201,7 @@ class RestClient(Client):
     """Over REST: `RestClient("http://localhost:8501", "translator")`."""
 
     _CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "UNAVAILABLE", 503: "UNAVAILABLE",
-              502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
+              500: "INTERNAL", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
 
     def __init__(self, address, model, **options):
         super().__init__(model, **options)

@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 WARMUP = "assets.extra/tf_serving_warmup_requests"
-BATCH_SIZES = (1, 8, 32)  # `allowed_batch_sizes` of export/serving/batching.config
+BATCH_SIZES = (1, 8, 32)  # up to `max_batch_size` of export/serving/batching.config
 _MOST_RECORDS = 1000  # TF Serving refuses a longer file
 
 # Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and

@@ -1,16 +1,18 @@
 """A stand-in for TF Serving's binary, where no container engine runs.
 
-    python serving_server.py NAME FOLDER
+    python serving_server.py NAME FOLDER [BATCHING]
 
 It serves the numbered versions below FOLDER as `tensorflow_model_server` does: loaded by
 TensorFlow's C++ session loader with tags and main op, warmed up, the newest version swapped in
 while requests run; gRPC `PredictionService` (Predict, GetModelMetadata), `ModelService`, and REST
-`:predict`, status and metadata. It prints its ports as JSON and ends with its standard input. It
-never imports the package that made the model.
+`:predict`, status and metadata. With BATCHING, a `--batching_parameters_file`, calls share runs.
+It prints its ports as JSON and ends with its standard input. It never imports the package that
+made the model.
 """
 
 import base64
 import concurrent.futures
+import functools
 import http.server
 import json
 import os
@@ -36,6 +38,7 @@ import grpc  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (TF Serving's binary links these ops)
 from google.protobuf import json_format  # noqa: E402
+from serving_batching import Batcher, Fault, read_parameters  # noqa: E402
 from tensorflow_serving.apis import (  # noqa: E402
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -45,22 +48,20 @@ from tensorflow_serving.apis import (  # noqa: E402
     prediction_service_pb2_grpc,
 )
 
+# Of http_server.cc; all others that occur here are 400.
+REST_CODES = {
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+}
 WARMUP = "assets.extra/tf_serving_warmup_requests"
-
-
-class Fault(Exception):
-    """What a call is answered with when it cannot be run."""
-
-    def __init__(self, code, message):
-        super().__init__(message)
-        self.code = code
 
 
 class Version:
     """One loaded SavedModel."""
 
-    def __init__(self, folder):
-        self.number = int(folder.name)
+    def __init__(self, folder, batcher=None):
+        self.number, self.batcher = int(folder.name), batcher
         self.session = tf.compat.v1.Session(graph=tf.Graph())
         with self.session.graph.as_default():
             meta_graph = tf.compat.v1.saved_model.load(self.session, ["serve"], str(folder))
@@ -77,49 +78,50 @@ class Version:
         name = name or "serving_default"
         if name not in self.signatures:
             message = f'Serving signature key "{name}" not found.'
-            raise Fault(grpc.StatusCode.INVALID_ARGUMENT, message)
+            raise Fault(grpc.StatusCode.FAILED_PRECONDITION, message)
         return self.signatures[name]
-
-    def check(self, signature, inputs):
-        """Names and dtypes, as TF Serving checks them."""
-        invalid = grpc.StatusCode.INVALID_ARGUMENT
-        if set(inputs) != set(signature.inputs):
-            raise Fault(
-                invalid,
-                "input size does not match signature: "
-                f"{sorted(inputs)} != {sorted(signature.inputs)}",
-            )
-        for name, values in inputs.items():
-            expected = tf.as_dtype(signature.inputs[name].dtype)
-            received = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
-            if received != expected:
-                raise Fault(invalid, f"{name} has dtype {received.name}, expected {expected.name}")
 
     def run(self, name, inputs, outputs=()):
         name = name or "serving_default"
-        signature = self.signature(name)
-        self.check(signature, inputs)
-        unknown = set(outputs) - set(signature.outputs)
-        if unknown:
-            raise Fault(grpc.StatusCode.INVALID_ARGUMENT, f"no such outputs: {sorted(unknown)}")
+        signature, invalid = self.signature(name), grpc.StatusCode.INVALID_ARGUMENT
+        if set(inputs) != set(signature.inputs):
+            names = f"{sorted(inputs)} != {sorted(signature.inputs)}"
+            raise Fault(invalid, f"input size does not match signature: {names}")
+        if unknown := set(outputs) - set(signature.outputs):
+            raise Fault(invalid, f"output tensor alias not found in signature: {sorted(unknown)}")
+        names = frozenset(outputs or signature.outputs)
+        if self.batcher is None:
+            return self.run_alone(name, names, inputs)
+        run = functools.partial(self.run_alone, name, names)
+        return self.batcher.run((self, name, names), run, inputs)
+
+    def run_alone(self, name, outputs, inputs):
+        """What the session does, which alone looks at dtypes and shapes."""
+        signature, invalid = self.signatures[name], grpc.StatusCode.INVALID_ARGUMENT
+        for key, values in inputs.items():
+            expected = tf.as_dtype(signature.inputs[key].dtype)
+            received = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+            if received != expected:
+                raise Fault(
+                    invalid, f"{key}: Expects {expected.name} but {received.name} is provided"
+                )
         with self.lock:
-            if name not in self.runners:  # one handle a signature, as a session's callables
+            if (name, outputs) not in self.runners:  # one handle each, as a session's callables
                 feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                fetches = {key: info.name for key, info in signature.outputs.items()}
-                self.runners[name] = self.session.make_callable(fetches, feed_list=feeds)
+                fetches = {key: signature.outputs[key].name for key in sorted(outputs)}
+                self.runners[name, outputs] = self.session.make_callable(fetches, feed_list=feeds)
         try:
-            found = self.runners[name](*(inputs[key] for key in sorted(inputs)))
+            return self.runners[name, outputs](*(inputs[key] for key in sorted(inputs)))
         except (tf.errors.OpError, ValueError) as error:
-            raise Fault(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:1000]) from error
-        return {key: value for key, value in found.items() if not outputs or key in outputs}
+            raise Fault(invalid, str(error)[:1000]) from error
 
 
 class Model:
     """The newest version of a folder, looked for again and again."""
 
-    def __init__(self, name, folder, every=0.2):
+    def __init__(self, name, folder, batcher=None, every=0.2):
         self.name, self.folder, self.every = name, pathlib.Path(folder), every
-        self.version, self.faults = None, []
+        self.version, self.faults, self.batcher = None, [], batcher
         self.poll()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -128,7 +130,7 @@ class Model:
         newest = max(numbers, default=0)
         if newest > (self.version.number if self.version else 0):
             # Calls that run keep the old one until they are done.
-            self.version = Version(self.folder / str(newest))
+            self.version = Version(self.folder / str(newest), self.batcher)
 
     def _watch(self):
         while True:
@@ -245,6 +247,8 @@ def handler(model, service):
             pass
 
         def do_GET(self):  # noqa: N802
+            if self.path == "/merged":  # of this stand-in alone: runs by their number of calls
+                return self.answer(200, model.batcher.merged)
             try:
                 name, _, what = self.path.removeprefix("/v1/models/").partition("/")
                 version = model.of(name)
@@ -263,8 +267,7 @@ def handler(model, service):
                 version = model.of(name, int(number) if number else None)
                 self.answer(200, self.predicted(version, json.loads(body)))
             except Fault as fault:
-                missing = fault.code == grpc.StatusCode.NOT_FOUND
-                self.answer(404 if missing else 400, {"error": str(fault)})
+                self.answer(REST_CODES.get(fault.code, 400), {"error": str(fault)})
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 self.answer(400, {"error": f"{type(error).__name__}: {error}"})
 
@@ -297,10 +300,11 @@ def handler(model, service):
     return Handler
 
 
-def main(name, folder):
-    model = Model(name, folder)
+def main(name, folder, batching=None):
+    batcher = Batcher(read_parameters(batching)) if batching else None
+    model = Model(name, folder, batcher)
     service = Service(model)
-    grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(16))
+    grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(32))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, grpc_server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(service, grpc_server)
     grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
@@ -310,7 +314,8 @@ def main(name, folder):
     assert not any(module.startswith("keras_transformer") for module in sys.modules)
     print(json.dumps({"grpc": grpc_port, "rest": rest.server_port, "pid": os.getpid()}), flush=True)
     sys.stdin.read()  # until the test closes it
-    print(json.dumps({"faults": model.faults, "version": model.version.number}), flush=True)
+    last = {"faults": model.faults, "version": model.version.number}
+    print(json.dumps(last | {"merged": batcher and dict(batcher.merged)}), flush=True)
     grpc_server.stop(0)
     os._exit(0)
 

@@ -42,6 +42,33 @@ def test_an_unavailable_server_is_tried_again(monkeypatch):
         )
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "tries"),
+    [
+        (
+            "FAILED_PRECONDITION",
+            "Tensors with name 'x' from different tasks have different shapes",
+            3,
+        ),
+        ("INVALID_ARGUMENT", '{"error": "… from different tasks have different shapes …"}', 3),
+        ("INTERNAL", "Tensor concat operation failed: Cannot concatenate", 3),
+        ("INTERNAL", "out of memory", 1),
+        ("FAILED_PRECONDITION", 'Serving signature key "x" not found.', 1),
+    ],
+)
+def test_a_batch_that_another_call_has_spoilt_is_tried_again(code, message, tries, monkeypatch):
+    monkeypatch.setattr(client.time, "sleep", lambda seconds: None)
+    calls = []
+
+    def attempt(seconds):
+        calls.append(seconds)
+        raise client.ServingError(code, message)
+
+    with pytest.raises(client.ServingError, match=code):
+        client.Retries(tries=3).call(attempt)
+    assert len(calls) == tries
+
+
 @pytest.mark.parametrize("make", [client.GrpcClient, client.RestClient])
 def test_nobody_there(make):
     if make is client.GrpcClient:

@@ -281,15 +281,12 @@ def test_bytes_are_counted_before_tokens(tokenizer):
 # --- The kit -------------------------------------------------------------------------------
 
 
-def test_the_kits_batches_are_those_of_the_warmup(repo_root):
+def test_the_kit_turns_its_batching_on(repo_root):  # what it says: test_serving_batching.py
     kit = repo_root / "export" / "serving"
-    config = (kit / "batching.config").read_text("utf-8")
-    sizes = tuple(map(int, re.findall(r"^allowed_batch_sizes: (\d+)$", config, re.MULTILINE)))
-    assert sizes == warmup.BATCH_SIZES
-    assert f"max_batch_size {{ value: {sizes[-1]} }}" in config
-    assert "pad_variable_length_inputs: false" in config
-    for name in ("compose.yaml", "kubernetes.yaml"):
-        assert "--batching_parameters_file=/config/batching.config" in (kit / name).read_text()
+    for name in ("compose.yaml", "kubernetes.yaml", "README.md"):
+        page = (kit / name).read_text("utf-8")
+        assert "--enable_batching=true" in page
+        assert "--batching_parameters_file=/config/batching.config" in page
 
 
 def test_the_kits_page_names_every_signature_and_status(repo_root):

@@ -1,30 +1,25 @@
 """The load of serving_load.py, small enough for every change."""
 
-import importlib.util
 import pathlib
 import shutil
-import sys
 
 import pytest
 
 pytest.importorskip("tensorflow_serving")  # the extra `serving`
 
+from serving_process import load
 
-def _load():
-    path = pathlib.Path(__file__).with_name("serving_load.py")
-    spec = importlib.util.spec_from_file_location("serving_load", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+serving_load = load(pathlib.Path(__file__).with_name("serving_load.py"))
 
 
 @pytest.mark.slow
 def test_many_clients_get_what_they_get_alone(saved_model, texts, odd_texts, tmp_path):
     shutil.copytree(saved_model.path, tmp_path / "models" / "1")
-    found = _load().run(tmp_path / "models", [*texts, *odd_texts], requests=800, most_rows=4)
+    models, everything = tmp_path / "models", [*texts, *odd_texts]
+    found = serving_load.run(models, everything, requests=800, most_rows=4)
     assert found["faults"] == found["server_faults"] == []
     assert found["version"] == 2
+    assert sum(found["runs_by_calls"].values()) < found["requests"]  # they shared runs
     assert found["malformed"] > 3 and found["too_long"] > 5
     memory = found["memory_mb"]
     if memory["quarter"] is not None:

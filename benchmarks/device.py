@@ -5,9 +5,10 @@
     python benchmarks/device.py --random base                  random weights of the paper's size
 
 RUN is a folder that `keras-transformer train` has made, FILE has a sentence a line, plain or .gz.
-All systems live in one process and take turns at every sentence; each round goes over all
-sentences. A system's time for a round is the sum over the sentences; printed are medians over the
-rounds and the ratio of CTranslate2's int8 time to each, round by round. Beam search ends as
+All systems live in one process. Each is measured against CTranslate2's int8 alone, as a third
+would empty the processor's caches for both: the two take turns at every sentence, and at who comes
+first. A round goes over all sentences, and its time is the sum over them; printed are medians over
+the rounds and the ratio of CTranslate2's int8 time to each, round by round. Beam search ends as
 CTranslate2's does, with as many finished hypotheses as beams. Equal: rows of ids that are those of
 CTranslate2 in the same kind of numbers.
 
@@ -158,27 +159,35 @@ def ctranslate2_function(translator, beam_size, arguments):
 
 
 def measure(systems, sources, rounds):
-    """Seconds of each round by system, ids of all, and which rows equal CTranslate2's."""
+    """What is known of each system, from rounds that it shares with the reference alone."""
     answers = {name: [run(ids) for ids in sources] for name, run in systems.items()}  # warm-up
-    seconds = {name: [0.0] * rounds for name in systems}
-    for turn in range(rounds):
-        for ids in sources:
-            for name, run in systems.items():
-                start = time.perf_counter()
-                run(ids)
-                seconds[name][turn] += time.perf_counter() - start
     found = {}
-    for name, times in seconds.items():
+    for name, run in systems.items():
+        own, reference = paired_seconds(run, systems[REFERENCE], sources, rounds)
         kind = "float32" if name.endswith("float32") else "int8"
         pairs = zip(answers[name], answers[f"CTranslate2 {kind}"], strict=True)
-        ratios = [b / a for a, b in zip(times, seconds[REFERENCE], strict=True)]
+        ratios = [b / a for a, b in zip(own, reference, strict=True)]
         found[name] = {
-            "ms a sentence": 1e3 * statistics.median(times) / len(sources),
-            "ids a second": sum(len(row) + 1 for row in answers[name]) / statistics.median(times),
+            "ms a sentence": 1e3 * statistics.median(own) / len(sources),
+            "reference's ms a sentence": 1e3 * statistics.median(reference) / len(sources),
+            "ids a second": sum(len(row) + 1 for row in answers[name]) / statistics.median(own),
             "times CTranslate2 int8": [min(ratios), statistics.median(ratios), max(ratios)],
             "equal rows": sum(a == b for a, b in pairs) / len(sources),
         }
     return found
+
+
+def paired_seconds(run, reference, sources, rounds):
+    """Seconds of each round of two systems that take turns, the first one in turn too."""
+    seconds = [0.0] * rounds, [0.0] * rounds
+    for turn in range(rounds):
+        for place, ids in enumerate(sources):
+            pair = [(0, run), (1, reference)]
+            for which, system in pair if (turn + place) % 2 else pair[::-1]:
+                start = time.perf_counter()
+                system(ids)
+                seconds[which][turn] += time.perf_counter() - start
+    return seconds
 
 
 def show(found, config, beam_size, copy):

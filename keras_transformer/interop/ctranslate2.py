@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import check_choice
 from keras_transformer.layers.positions import sinusoidal_encoding
 
 _ACTIVATIONS = {
@@ -17,27 +18,30 @@ _ACTIVATIONS = {
 }
 
 
-def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
-    """Writes a model for `ctranslate2.Translator`, in float32.
+def save_ctranslate2(model, tokenizer, folder, *, max_length=512, quantization=None):
+    """Writes a model for `ctranslate2.Translator`.
 
-    CTranslate2 quantizes when it loads (`compute_type="int8"`). Its tokens are SentencePiece's
-    pieces, as `tokenizer` makes them; EOS is added to the source and BOS to the target by the
-    model's own configuration.
+    Its tokens are SentencePiece's pieces, as `tokenizer` makes them; EOS is added to the source
+    and BOS to the target by the model's own configuration.
 
     Args:
         model: A `Transformer`.
         tokenizer: Its `SentencePieceTokenizer`.
         folder: An existing folder, or one to make.
         max_length: Positions to write; CTranslate2 looks them up in a table.
+        quantization: What CTranslate2 stores weights as, such as `"int8"` or `"float16"`; float32
+            when `None`. It quantizes when it loads, too (`compute_type="int8"`), from a larger
+            file and with more memory.
 
     Raises:
         ValueError: if the model has an option that is not written for CTranslate2; the error
-            names it and what is.
+            names it and what is. Or if there is no such quantization.
     """
     from ctranslate2 import specs
 
     config = model.config
     _check_options(config)
+    check_choice((None, *_QUANTIZATIONS), quantization=quantization)
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_heads,
@@ -54,9 +58,19 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512):
     spec.register_source_vocabulary(tokenizer.pieces)
     spec.register_target_vocabulary(tokenizer.pieces)
     spec.validate()
+    spec.optimize(quantization=quantization)
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
 
+
+_QUANTIZATIONS = (
+    "float16",
+    "bfloat16",
+    "int16",
+    "int8",
+    "int8_float16",
+    "int8_bfloat16",
+)
 
 # What is written; of positions, the table.
 _OPTIONS = {

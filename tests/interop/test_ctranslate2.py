@@ -1,6 +1,7 @@
 import random
 
 import ctranslate2
+import numpy as np
 import pytest
 from toy_model import randomise
 
@@ -84,3 +85,31 @@ def test_what_ctranslate2_lacks_is_refused(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="`final_norm` must go with .*Received: final_norm=True"):
         save_ctranslate2(make_model(tokenizer, final_norm=True), tokenizer, tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_weights_stored_as_int8_give_what_quantizing_at_loading_gives(
+    tokenizer, sentences, tmp_path
+):
+    model = make_model(tokenizer)
+    before = model.get_weights()
+    for name, quantization in (("float32", None), ("int8", "int8")):
+        save_ctranslate2(
+            model, tokenizer, tmp_path / name, max_length=20, quantization=quantization
+        )
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("float32", "int8")]
+    assert sizes[1] < sizes[0] / 2
+    found = []
+    for name in ("float32", "int8"):
+        theirs = ctranslate2.Translator(str(tmp_path / name), compute_type="int8", intra_threads=1)
+        rows = [[tokenizer.pieces[token] for token in tokenizer.encode(s)] for s in sentences]
+        results = theirs.translate_batch(rows, beam_size=1, max_decoding_length=12)
+        found.append([result.hypotheses[0] for result in results])
+    assert found[0] == found[1]
+
+
+def test_an_unknown_quantization_is_refused(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=r"`quantization` must be one of .* Received: 'int3'"):
+        save_ctranslate2(make_model(tokenizer), tokenizer, tmp_path, quantization="int3")
+    assert not list(tmp_path.iterdir())

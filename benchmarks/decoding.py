@@ -9,14 +9,19 @@ environment of its own: `keras-hub tensorflow-cpu kagglehub kagglesdk tokenizers
 `tf-models-official`. All run on the CPU; nothing else may run on it.
 
 All get the same weights and the same batches of 32 rows of ids, and search greedily and with beam
-4, in a process each. Two kinds of work: random weights of each of the `--sizes` and 32 source ids
-into exactly 64 target ids; and, with `--run` and `--sentences`, a trained run folder and the first
-`--count` sentences of a file (plain or .gz), sorted by length, with their real ends. What counts
-is ids a second of the best hypothesis, EOS included. A short trial keeps the fastest of a system's
-settings for each search; then all decode in turn, round after round, in alternating order. A ratio
-is of two speeds of one round. A table also says which share of rows equals ours: searches differ
-where KerasHub has no finished hypotheses and tf-models stops early. Without a length penalty, as
-by default, ours and CTranslate2's are comparable. Exits with 1 when something was not measured.
+4. Two kinds of work: random weights of each of the `--sizes` and 4 batches of 32 source ids into
+exactly 64 target ids; and, with `--run` and `--sentences`, a trained run folder and the first
+`--count` sentences of a file (plain or .gz), sorted by length, with their real ends. A system gets
+all batches of a work at once and may overlap them, but decodes each as one. It uses all cores as
+it does best: by the threads of an op, by workers that take whole batches (CTranslate2's own, or
+our threads), or, but for CTranslate2, by a process a core: each is pinned to its core, takes every
+so-manyth batch, all start together, and the time is that of the slowest. What counts is ids a
+second of the best hypothesis, EOS included, over all batches. A short trial keeps the fastest of a
+system's settings for each search; then all decode in turn, round after round, in alternating
+order. A ratio is of two speeds of one round. A table also says which share of rows equals ours:
+searches differ where KerasHub has no finished hypotheses and tf-models stops early. Without a
+length penalty, as by default, ours and CTranslate2's are comparable. Needs Linux. Exits with 1
+when something was not measured.
 
 `--memory` adds the peak memory of our graph, above the idle process: beam 4 over greedy with four
 times the rows.
@@ -24,7 +29,7 @@ times the rows.
 
 import argparse
 import contextlib
-import os
+import itertools
 import pathlib
 import statistics
 import sys
@@ -32,6 +37,8 @@ import tempfile
 
 from decoding_peers import tasks
 from processes.child import Child, Failed
+from processes.orders import cores
+from processes.team import Team, in_order
 from reporting import (
     not_measured,
     options_of,
@@ -61,8 +68,8 @@ def main():
     import keras_transformer as kt
 
     report = {
-        "machine": {"cores": os.cpu_count(), "processor": processor()},
-        "options": options_of(arguments),
+        "machine": {"cores": cores(), "processor": processor()},
+        "options": options_of(arguments) | {"out": arguments.out.name},
         "workloads": [], "not_measured": [],
     }  # fmt: skip
     for name in [*(["trained"] if arguments.run else []), *arguments.sizes]:
@@ -122,19 +129,29 @@ def parse_arguments():
 
 def settings_of(name, quick):
     """The settings that a system is tried with, the likeliest first."""
-    cores = os.cpu_count()
-    workers = [1] if cores == 1 else [1, 2]
-    if name == OURS:
-        settings = [{"jit_compile": jit, "workers": n} for jit in (True, False) for n in workers]
-    elif name.startswith(CTRANSLATE2):
+    count = cores()
+    if name.startswith(CTRANSLATE2):
         kind = "int8" if name.endswith("int8") else "float32"
-        threads = [(1, 1)] if cores == 1 else [(cores, 1), (1, cores), (1, 1)]
+        threads = [(1, 1)] if count == 1 else [(count, 1), (1, count), (1, 1)]
         settings = [
             {"compute_type": kind, "inter_threads": inter, "intra_threads": intra}
             for inter, intra in threads
         ]
     else:
-        settings = [{"compiled": compiled} for compiled in (False, True)]
+        compiler = "jit_compile" if name == OURS else "compiled"
+        settings = [
+            {"processes": processes, compiler: compiled}
+            for processes in sorted({count, 1}, reverse=True)
+            # XLA makes KerasHub's beam search some six times as fast.
+            for compiled in ((True, False) if name == "keras-hub" else (False, True))
+        ]
+    if name == OURS:
+        settings = [
+            setting | {"workers": workers}
+            for workers in sorted({1, count})
+            for setting in settings
+            if workers == 1 or setting["processes"] == 1
+        ]
     return settings[:1] if quick else settings
 
 
@@ -155,7 +172,7 @@ def trial(name, folder, arguments, report, result, stack):
     python = arguments.python.get(name, sys.executable)
     for setting in settings_of(name, arguments.quick):
         try:
-            child = stack.enter_context(Child(_PEERS / SCRIPTS[name], python, folder, setting))
+            child = stack.enter_context(Team(_PEERS / SCRIPTS[name], python, folder, setting))
         except Failed as error:  # and so would every other setting
             not_measured(report, f"{name} on {result['name']}", str(error))
             break
@@ -163,8 +180,8 @@ def trial(name, folder, arguments, report, result, stack):
         for search, beams in SEARCHES.items():
             try:
                 warm = child.ask(do="warm_up", beams=beams)
-                rows = warm.pop("rows")
-                done = child.ask(do="decode", beams=beams)
+                rows = in_order([share["rows"] for share in warm])
+                done = together(child.ask(do="decode", beams=beams))
             except Failed as error:
                 where = f"{name} {setting} on {result['name']}, {search}"
                 not_measured(report, where, str(error))
@@ -175,11 +192,19 @@ def trial(name, folder, arguments, report, result, stack):
             )
             say(f"{result['name']}, {name}, {search}, {setting}: {rate:.0f} ids/s")
             if (name, search) not in fastest or rate > fastest[name, search][0]:
-                fastest[name, search] = rate, child, setting, rows
+                fastest[name, search] = rate, child, setting, list(itertools.chain(*rows))
     for child in children:
         if all(child is not kept for _, kept, *_ in fastest.values()):
             child.close()
     return {key: kept for key, (_, *kept) in fastest.items()}
+
+
+def together(answers):
+    """What processes that began at the same time did: all their ids, in the time of the slowest."""
+    return {
+        "ids": sum(answer["ids"] for answer in answers),
+        "seconds": max(answer["seconds"] for answer in answers),
+    }
 
 
 def run_rounds(entries, arguments, report):
@@ -191,7 +216,7 @@ def run_rounds(entries, arguments, report):
             keys = [key for key in entries if key[1] == search]
             for key in keys if number % 2 == 0 else reversed(keys):
                 try:
-                    done = entries[key][0].ask(do="decode", beams=beams)
+                    done = together(entries[key][0].ask(do="decode", beams=beams))
                 except Failed as error:
                     not_measured(report, " ".join(key), str(error))
                     del entries[key]

@@ -205,6 +205,14 @@ def _add_translate(subparsers):
         help="translate on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
     )
     command.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that translate --input, best one a core; each takes the memory of a model "
+        "and of TensorFlow, some 1 GB for a small one",
+    )
+    command.add_argument(
         "--too-long",
         choices=("error", "skip"),
         default="error",
@@ -302,9 +310,14 @@ def _usage_problem(arguments):
     if arguments.command == "translate" and arguments.text and arguments.input:
         return "translate takes TEXT or --input, not both"
     if arguments.command == "translate" and not (arguments.output and arguments.input):
-        of_files = (arguments.format, arguments.n_best, arguments.too_long, arguments.beam)
-        if arguments.output or of_files != ("lines", None, "error", None):
+        names = ("format", "n_best", "too_long", "beam", "workers")
+        of_files = tuple(getattr(arguments, name) for name in names)
+        if arguments.output or of_files != ("lines", None, "error", None, 1):
             return "--output goes with --input; what says how goes with both"
+    if arguments.command == "translate" and arguments.workers < 1:
+        return f"--workers must be at least 1. Received: {arguments.workers}"
+    if arguments.command == "translate" and arguments.workers > 1 and arguments.beam is not None:
+        return "--workers goes without --beam-pipeline, whose options say how many there are"
     if arguments.command == "evaluate" and (arguments.backend == "python") != (
         arguments.artifact is None
     ):

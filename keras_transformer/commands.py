@@ -1,5 +1,6 @@
 """What each command of `keras-transformer` does with its arguments."""
 
+import contextlib
 import functools
 import os
 import shlex
@@ -130,15 +131,26 @@ def _translate_file(arguments):
             said[0] = seconds
             print(f"{done:,} lines after {seconds:.0f} s", file=sys.stderr, flush=True)
 
-    done = translate_file(
-        run.translator(),
-        arguments.input,
-        arguments.output,
-        form=form,
-        fingerprint=repr((model, run.strategy, form, os.path.abspath(arguments.input))),
-        progress=progress,
-    )
+    with _translating(arguments, run.translator()) as translator:
+        done = translate_file(
+            translator,
+            arguments.input,
+            arguments.output,
+            form=form,
+            fingerprint=repr((model, run.strategy, form, os.path.abspath(arguments.input))),
+            progress=progress,
+        )
     print(f"{arguments.output}: {done:,} lines")
+
+
+def _translating(arguments, translator):
+    """A context manager that gives the translator, or what stands for it in several processes."""
+    if arguments.workers == 1:
+        return contextlib.nullcontext(translator)
+    from keras_transformer.decoding.workers import Workers
+
+    make_translator = functools.partial(_translator_of, arguments)
+    return Workers(make_translator, arguments.workers, translator)
 
 
 def _translator_of(arguments):

@@ -294,6 +294,10 @@ def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root
         ["translate", "run", "text", "--beam-size", "many"],
         ["translate", "run", "text", "--output", "file"],
         ["translate", "run", "--input", "file", "--format", "jsonl"],
+        ["translate", "run", "--input", "file", "--workers", "2"],
+        ["translate", "run", "--input", "file", "--output", "new", "--workers", "0"],
+        ["translate", "run", "--input", "file", "--output", "new", "--workers", "2",
+         "--beam-pipeline", "--runner=DirectRunner"],
         ["export", "run", "out"],
         ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
         ["export", "run", "out", "--to", "litert", "--ids-only"],
@@ -446,6 +450,42 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
     first = json.loads(output.read_text().splitlines()[0])["translations"]
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
+
+
+@pytest.mark.slow
+def test_two_workers_write_the_file_of_one_and_go_on_after_a_kill(
+    run_dir, tmp_path, monkeypatch, capfd
+):
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{'ba ke gu ' * (number % 4)}ko\n" for number in range(300)))
+    command = ["translate", str(run_dir), "--input", str(source), "--output"]
+    assert cli.main([*command, str(tmp_path / "one")]) == 0
+    with monkeypatch.context() as patch:
+        _windows_of(patch, 100, kill_after=200)
+        with pytest.raises(SystemExit):
+            cli.main([*command, str(tmp_path / "two"), "--workers", "2"])
+    assert (tmp_path / "two.part").read_bytes().count(b"\n") == 200
+    _windows_of(monkeypatch, 70)
+    capfd.readouterr()
+    assert cli.main([*command, str(tmp_path / "two"), "--workers", "2"]) == 0
+    assert capfd.readouterr() == (f"{tmp_path / 'two'}: 300 lines\n", "")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def _windows_of(monkeypatch, size, kill_after=None):
+    """Makes the command work in small windows, and end as of a kill after some lines."""
+    from keras_transformer.decoding import files
+
+    translate_file = files.translate_file
+
+    def with_windows(*arguments, progress, **options):
+        def killing(done):
+            if done == kill_after:
+                sys.exit(143)
+
+        return translate_file(*arguments, window=size, progress=killing, **options)
+
+    monkeypatch.setattr(files, "translate_file", with_windows)
 
 
 @pytest.mark.skipif(

@@ -14,19 +14,24 @@ def make_decoder(task, settings, weights, folder):
         intra_threads=settings.intra_threads,
     )
 
-    def decode(source_ids, beams, longest):
+    def start(source_ids, beams, longest):
         # The model adds EOS.
         ends = (task.pad_id, task.eos_id)
-        sources = [[str(token) for token in row if token not in ends] for row in source_ids]
-        results = translator.translate_batch(
-            sources,
+        return translator.translate_batch(
+            [[str(token) for token in row if token not in ends] for row in source_ids],
+            asynchronous=True,  # and whole: each of its workers takes a batch
             beam_size=beams,
             length_penalty=task.length_penalty,
             max_decoding_length=longest,
             min_decoding_length=task.exact_length or 0,
-            max_batch_size=-(-len(sources) // settings.inter_threads),  # a part for each worker
         )
-        return [[int(token) for token in result.hypotheses[0]] for result in results]
+
+    def decode(batches, beams, limits):
+        started = [start(batch, beams, limit) for batch, limit in zip(batches, limits, strict=True)]
+        return [
+            [[int(token) for token in result.result().hypotheses[0]] for result in results]
+            for results in started
+        ]
 
     return worker.Decoder({"ctranslate2": ctranslate2.__version__}, decode)
 

@@ -4,8 +4,7 @@ They are put together as KerasHub's own BartSeq2SeqLM does it, with our weights.
 no limit of a row and no length penalty, and a beam that ends goes on: they stop when all have.
 """
 
-import os
-
+import orders
 import worker
 
 
@@ -13,7 +12,7 @@ def make_decoder(task, settings, weights, folder):
     worker.check_options(task)
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(os.cpu_count())
+    tf.config.threading.set_intra_op_parallelism_threads(orders.cores())
     tf.config.set_visible_devices([], "GPU")
     import keras
     import keras_hub
@@ -47,7 +46,7 @@ def make_decoder(task, settings, weights, folder):
         "keras": keras.__version__,
         "keras-hub": keras_hub.__version__,
     }
-    return worker.Decoder(versions, decode)
+    return worker.Decoder(versions, worker.one_by_one(decode))
 
 
 class Model:

@@ -1,10 +1,9 @@
 """keras_transformer: a `Translator` on ids, with the graph of TensorFlow or compiled by XLA."""
 
 import concurrent.futures
-import os
 import types
 
-import numpy as np
+import orders
 import worker
 
 from keras_transformer.quiet import start_tensorflow
@@ -17,7 +16,7 @@ def make_decoder(task, settings, weights, folder):
 
     import keras_transformer as kt
 
-    threads = max(1, os.cpu_count() // settings.workers)
+    threads = max(1, orders.cores() // settings.workers)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     model = keras.models.load_model(folder / "model.keras", compile=False)
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
@@ -37,13 +36,11 @@ def make_decoder(task, settings, weights, folder):
 
     pool = concurrent.futures.ThreadPoolExecutor(settings.workers)
 
-    def decode(source_ids, beams, longest):
+    def decode(batches, beams, limits):
         if beams not in searches:
             searches[beams] = search_with(beams)
-        parts = np.array_split(source_ids, min(settings.workers, len(source_ids)))
-        if len(parts) == 1:
-            return searches[beams](source_ids)
-        return [row for rows in pool.map(searches[beams], parts) for row in rows]
+        overlapping = map if settings.workers == 1 else pool.map
+        return list(overlapping(searches[beams], batches))
 
     return worker.Decoder(versions, decode)
 

@@ -14,6 +14,7 @@ SIZES = {
              "vocab_size": 16_000},
 }  # fmt: skip
 SOURCE_LENGTH, TARGET_LENGTH = 32, 64
+RANDOM_BATCHES = 4  # so that there is work for several workers
 _POSITIONS = 512
 # How much larger than usual the last projection of the decoder's feed-forward layers is. With
 # usual ones a model with tied embeddings repeats its last token, and rows of one token are no test
@@ -32,9 +33,10 @@ def random_task(kt, folder, size, arguments):
     model = kt.Transformer(config)
     set_random_weights(model, np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    sources = rng.integers(3, config.vocab_size, (arguments.batch, SOURCE_LENGTH), "int32")
-    sources[:, -1] = config.eos_id
-    return write(kt, folder, model, [sources], arguments, exact_length=TARGET_LENGTH)
+    shape = (RANDOM_BATCHES, arguments.batch, SOURCE_LENGTH)
+    sources = rng.integers(3, config.vocab_size, shape, "int32")
+    sources[:, :, -1] = config.eos_id
+    return write(kt, folder, model, list(sources), arguments, exact_length=TARGET_LENGTH)
 
 
 def set_random_weights(model, rng):
@@ -54,15 +56,16 @@ def set_random_weights(model, rng):
 
 
 def trained_task(kt, folder, arguments):
-    """A trained model; sentences in batches by length, with real ends."""
+    """A trained model; sentences in batches by length, the longest first, with real ends."""
     run = kt.load_run(arguments.run)
     sentences = itertools.islice(kt.text.read_lines(arguments.sentences), arguments.count)
     eos = run.model.config.eos_id
-    rows = sorted(([*run.tokenizer.encode(text), eos] for text in sentences), key=len)
+    rows = [[*run.tokenizer.encode(text), eos] for text in sentences]
+    rows.sort(key=len, reverse=True)  # so that who decodes several at once ends at once
     batches = [rows[i : i + arguments.batch] for i in range(0, len(rows), arguments.batch)]
     sources = []
     for batch in batches:
-        padded = np.full((len(batch), len(batch[-1])), run.model.config.pad_id, "int32")
+        padded = np.full((len(batch), len(batch[0])), run.model.config.pad_id, "int32")
         for row, ids in zip(padded, batch, strict=True):
             row[: len(ids)] = ids
         sources.append(padded)

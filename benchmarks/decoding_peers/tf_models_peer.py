@@ -4,8 +4,7 @@ It begins with id 0 whatever the tokenizer's BOS is: the rows of the two ids cha
 positions are "tensor2tensor"; a table of ours takes their place where a model has others.
 """
 
-import os
-
+import orders
 import worker
 
 
@@ -13,7 +12,7 @@ def make_decoder(task, settings, weights, folder):
     worker.check_options(task)
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(os.cpu_count())
+    tf.config.threading.set_intra_op_parallelism_threads(orders.cores())
     tf.config.set_visible_devices([], "GPU")
     import importlib.metadata
 
@@ -43,7 +42,7 @@ def make_decoder(task, settings, weights, folder):
         "tensorflow": tf.__version__,
         "tf-models-official": importlib.metadata.version("tf-models-official"),
     }
-    return worker.Decoder(versions, decode)
+    return worker.Decoder(versions, worker.one_by_one(decode))
 
 
 def model_of(task, weights, seq2seq_transformer, tf, beams, longest, settings):

@@ -2,9 +2,11 @@
 
 Imports only NumPy and `orders`, so that it runs in any peer's environment. Orders:
 
-    {"do": "warm_up", "beams": 4}    decodes all batches twice, untimed; answers with the rows
-    {"do": "decode", "beams": 4}     decodes all batches once, timed
+    {"do": "warm_up", "beams": 4}    decodes its batches twice, untimed; answers with their rows
+    {"do": "decode", "beams": 4}     decodes its batches once, timed
     {"do": "memory", "beams": 4, "rows": 32}    peak memory of one batch of so many rows
+
+Its batches are all of them, the longest first, or its share of them where several processes work.
 """
 
 import time
@@ -20,13 +22,23 @@ class Decoder(NamedTuple):
 
     Attributes:
         versions: What is in use, to be written into the report.
-        decode: Function of (B, S) int32 source ids, the number of beams and the longest row
-            allowed that gives B rows of ids, arrays or lists; what follows EOS is not looked at,
-            and EOS itself may be left out.
+        decode: Function of a list of batches, (B, S) int32 source ids each, of the number of beams
+            and of the longest row allowed in each batch. Gives for each batch B rows of ids,
+            arrays or lists; what follows EOS is not looked at, and EOS itself may be left out.
+            It may overlap the batches as it likes, but decodes each as one.
     """
 
     versions: dict
     decode: Callable
+
+
+def one_by_one(decode):
+    """The `decode` of a `Decoder`, of a function of one batch, the beams and its longest row."""
+
+    def decode_all(batches, beams, limits):
+        return [decode(batch, beams, limit) for batch, limit in zip(batches, limits, strict=True)]
+
+    return decode_all
 
 
 class Weights(dict):
@@ -77,16 +89,16 @@ def serve(make_decoder):
         with np.load(folder / "weights.npz") as file:
             weights = Weights(file)
         with np.load(folder / "sources.npz") as file:
-            batches = [file[name] for name in file.files]
+            batches = orders.own_share(settings, [file[name] for name in file.files])
         decoder = make_decoder(task, settings, weights, folder)
 
         def answer(do, beams, rows=None):
             if do == "memory":
-                return _memory(decoder.decode, batches[0], beams, rows, task)
+                return _memory(decoder.decode, batches[-1], beams, rows, task)
             if do == "warm_up":
                 _decode(decoder.decode, batches, beams, task)
             found, seconds = _decode(decoder.decode, batches, beams, task)
-            result = {"ids": sum(map(len, found)), "seconds": seconds}
+            result = {"ids": sum(len(row) for rows in found for row in rows), "seconds": seconds}
             return result | {"rows": found} if do == "warm_up" else result
 
         return decoder.versions, answer
@@ -95,14 +107,14 @@ def serve(make_decoder):
 
 
 def _decode(decode, batches, beams, task):
-    """The rows of all batches, EOS included, and the seconds that decoding took."""
+    """The rows of each batch, EOS included, and the seconds that decoding took."""
+    limits = [longest(batch, task) for batch in batches]
     start = time.perf_counter()
-    outputs = [decode(batch, beams, longest(batch, task)) for batch in batches]
+    outputs = decode(batches, beams, limits)
     seconds = time.perf_counter() - start
     return [
-        own_ids(row, source, task)
+        [own_ids(row, source, task) for source, row in zip(batch, rows, strict=True)]
         for batch, rows in zip(batches, outputs, strict=True)
-        for source, row in zip(batch, rows, strict=True)
     ], seconds
 
 
@@ -125,11 +137,12 @@ def own_ids(row, source, task):
 def _memory(decode, batch, beams, rows, task):
     """Peak resident memory of one batch above that of the process that waits for it, MiB."""
     batch = np.resize(batch, (rows, batch.shape[1]))
-    decode(batch[:1], beams, longest(batch, task))  # graph, threads and their arenas
+    limits = [longest(batch, task)]
+    decode([batch[:1]], beams, limits)  # graph, threads and their arenas
     before = _resident("VmRSS")
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak is from now on
-    decode(batch, beams, longest(batch, task))
+    decode([batch], beams, limits)
     return {"mebibytes": _resident("VmHWM") - before}
 
 

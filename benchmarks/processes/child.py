@@ -40,21 +40,25 @@ class Child:
                     env=environment,
                 )  # fmt: skip
         except OSError as error:
-            raise Failed(f"{python} cannot be run: {error}") from error
+            raise Failed(f"its Python cannot be run: {error.strerror}") from error
         try:
-            self.versions = self._answer()["versions"]
+            self.versions = self.receive()["versions"]
         except Failed:
             self.close()
             raise
 
     def ask(self, **order):
         """Sends an order and waits for the answer, a dict."""
+        self.send(**order)
+        return self.receive()
+
+    def send(self, **order):
+        """Sends an order; `receive` waits for its answer."""
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # the answer tells why
-        return self._answer()
 
     def close(self):
         self._process.kill()
@@ -62,11 +66,13 @@ class Child:
         self._process.stdin.close()
         self._process.stdout.close()
 
-    def _answer(self):
+    def receive(self):
+        """The answer to the order that was sent, a dict."""
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
-        last = pathlib.Path(self._log).read_text(errors="replace").strip().splitlines()[-3:]
+        log = pathlib.Path(self._log).read_text(errors="replace").strip().splitlines()
+        last = [line for line in log if not line.lstrip().startswith("File ")][-3:]  # no paths
         raise Failed("its process ended: " + " / ".join(last))
 
     def __enter__(self):

@@ -27,6 +27,23 @@ def answer_orders(start):
         _write(answers, **answer(**json.loads(line)))
 
 
+def own_share(settings, work):
+    """The part of a list that is this process' own; takes a core for itself, if it is not alone.
+
+    To be called before TensorFlow is imported, which then sees one core.
+    """
+    count = getattr(settings, "processes", 1)
+    if count > 1:
+        all_cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {all_cores[settings.share % len(all_cores)]})
+    return work[getattr(settings, "share", 0) :: count]
+
+
+def cores():
+    """How many cores this process may use: what its libraries' threads are set to."""
+    return len(os.sched_getaffinity(0))
+
+
 def _namespace(fields):
     return types.SimpleNamespace(**fields)
 

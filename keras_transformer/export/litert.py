@@ -8,8 +8,6 @@ import json
 import time
 from typing import NamedTuple
 
-from keras import ops
-
 from keras_transformer.decoding import Translator
 from keras_transformer.export import device_folder as files
 from keras_transformer.export.conversion import check_size, convert
@@ -27,6 +25,7 @@ from keras_transformer.export.parity import (
 )
 from keras_transformer.export.runner import Runner
 from keras_transformer.models import Transformer
+from keras_transformer.models.transfer import in_float32
 
 __all__ = ["MODES", "export_litert"]
 
@@ -106,7 +105,7 @@ def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_l
     """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
     if isinstance(model, Transformer):
         check_size(model)
-        model = _in_float32(model)
+        model = in_float32(model)
     return Translator(
         model,
         tokenizer,
@@ -176,15 +175,6 @@ def runtime():
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return f"ai-edge-litert {importlib.metadata.version('ai-edge-litert')}"
     return "ai-edge-litert"
-
-
-def _in_float32(model):
-    if model.policy.compute_dtype == "float32":
-        return model
-    copy = Transformer(model.config, dtype="float32")
-    for weight, value in zip(copy.weights, model.weights, strict=True):
-        weight.assign(ops.cast(value, "float32"))
-    return copy
 
 
 def _metadata(folder, translator, mode):

@@ -52,3 +52,20 @@ def transfer_weights(source, target):
         unused=tuple(path for path in theirs if path not in ours),
         other_shapes=tuple(path for path in both if path not in copied),
     )
+
+
+def in_float32(model):
+    """The model if it computes in float32, else a copy of it that does.
+
+    Low precision is for training. A search in it depends on the order of sums, which runtimes
+    choose: near-ties between hypotheses fall differently on a server and on a device.
+
+    Args:
+        model: A `Transformer`.
+    """
+    if model.policy.compute_dtype == "float32":
+        return model
+    copy = type(model)(model.config, dtype="float32")
+    for weight, value in zip(copy.weights, model.weights, strict=True):
+        weight.assign(keras.ops.cast(value, "float32"))
+    return copy

@@ -12,6 +12,7 @@ import keras
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Greedy, Sampling, Translator
 from keras_transformer.models import Transformer
+from keras_transformer.models.transfer import in_float32
 from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
 from keras_transformer.training.tokenizers import Tokenizers
@@ -28,7 +29,8 @@ class Run:
     """A finished run, loaded.
 
     Attributes:
-        model: The trained `Transformer`.
+        model: The trained `Transformer`, in float32 whatever it was trained in, so that its text
+            is the same on every runtime.
         tokenizer: The `Tokenizer` of its source.
         target_tokenizer: That of its target: the same object where they share a vocabulary.
         config: Its `TransformerConfig`.
@@ -95,7 +97,7 @@ def load_run(run_dir):
         )
     tokenizers = Tokenizers.load(run_dir)
     return Run(
-        model=keras.models.load_model(run_dir / MODEL_FILE, compile=False),
+        model=in_float32(keras.models.load_model(run_dir / MODEL_FILE, compile=False)),
         tokenizer=tokenizers.source,
         target_tokenizer=tokenizers.target,
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),

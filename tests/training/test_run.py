@@ -14,6 +14,7 @@ import pytest
 from toy_experiment import write_experiment
 
 from keras_transformer.decoding import BeamSearch, Greedy
+from keras_transformer.models import Transformer
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.training import Experiment, load_run, train
 from keras_transformer.training import run as run_module
@@ -100,6 +101,19 @@ def test_what_a_run_folder_holds(finished, toy):
     assert [record["epoch"] for record in records] == [1, 2, 3]
     assert records[-1]["loss"] < records[0]["loss"]
     assert {"val_loss", "val_perplexity", "val_token_accuracy", "learning_rate"} <= set(records[0])
+
+
+def test_a_model_of_mixed_precision_is_loaded_in_float32(finished, tmp_path):
+    """Its text is then the same on every runtime: low precision leaves near-ties to chance."""
+    run_dir = shutil.copytree(finished, tmp_path / "mixed")
+    expected = load_run(finished).model
+    mixed = Transformer(expected.config, dtype="mixed_bfloat16")
+    mixed.set_weights(expected.get_weights())
+    mixed.save(run_dir / "model.keras")
+    found = load_run(run_dir).model
+    assert found.policy.name == "float32"
+    for weight, other in zip(found.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(weight, other)
 
 
 def test_load_run(finished, toy):

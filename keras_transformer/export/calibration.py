@@ -126,12 +126,11 @@ class Seen:
     """`Statistics` of every product of the full pass, for products of the same rows anywhere."""
 
     def __init__(self, products, found):
-        by_key = {}
+        by_key, self._by_row = {}, {}
         for product, statistic in zip(products, found, strict=True):
-            by_key.setdefault(product.key, Statistics()).merge(statistic)
-        self._by_row = {
-            row: by_key[product.key] for product in products for row in product.row_keys()
-        }
+            shared = by_key.setdefault(product.key, Statistics())
+            shared.merge(statistic)
+            self._by_row |= dict.fromkeys(product.row_keys(), shared)
 
     def of(self, product):
         """The `Statistics` of a `flatbuffer.WeightOp`, or `None` where a row is not known."""

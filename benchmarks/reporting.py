@@ -59,5 +59,6 @@ def options_of(arguments):
     options = {}
     for name, value in vars(arguments).items():
         value = sorted(value) if isinstance(value, dict) else value
-        options[name] = os.path.basename(str(value)) if isinstance(value, str) else str(value)
+        is_path = isinstance(value, (str, os.PathLike))
+        options[name] = os.path.basename(str(value)) if is_path else str(value)
     return options

@@ -27,8 +27,8 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
     of its own tokens plus `strategy.extra_length`, so padding and batch mates change nothing.
 
     Args:
-        model: A `Transformer`, or anything with its `config`, `encode`, `start`, `step` and
-            `reorder`, such as an `Ensemble`.
+        model: A `Transformer`, or anything with its `config`, `encode`, `start`, `step`, `reorder`,
+            `grow` and `select`, such as an `Ensemble`.
         source_ids: (B, S) int32, pieces and EOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; or `None`. They
@@ -86,7 +86,8 @@ def generate(model, prompt_ids, strategy):
     starts from nothing.
 
     Args:
-        model: A `LanguageModel`, or anything with its `config`, `start` and `step`.
+        model: A `LanguageModel`, or anything with its `config`, `start`, `step`, `reorder`, `grow`
+            and `select`.
         prompt_ids: (B, P) int32 tokens without BOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
 

@@ -1,5 +1,7 @@
 """The row-wise projection and the fixed-size cache."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,13 @@ from keras import KerasTensor, ops
 from toy_model import D, F
 
 from keras_transformer.layers import Projection
-from keras_transformer.layers.cache import next_slots, write_slots
+from keras_transformer.layers.cache import (
+    next_beam_slots,
+    next_slots,
+    no_ancestors,
+    write_slots,
+    written_in_place,
+)
 from keras_transformer.layers.projection import reshape
 
 B, N, S, H = 2, 3, 7, 5
@@ -60,25 +68,46 @@ def test_reshape_infers_one_unknown_size():
     assert shapes == [(2 if NAME == "jax" else None, 15)]
 
 
+WAYS = {"arithmetic": contextlib.nullcontext, "in place": written_in_place}
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    """Both ways in which slots are written; on JAX they are one."""
+    with WAYS[request.param]():
+        yield
+
+
 @pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 3, S])
-def test_write_slots_changes_the_slots_and_no_other(length, as_tensor):
+def test_write_slots_changes_the_slots_and_no_other(length, as_tensor, way):
     buffer, update = normal(B, N, S, H), normal(B, N, length, H, seed=1)
     for position in range(S - length + 1):
         expected, before = buffer.copy(), buffer.copy()
-        expected[:, :, position : position + length] = update
+        expected[:, :, position : position + length] = 0.25 * update
         before[:, :, position : position + length] = 0
         place = tensor(position) if as_tensor else position
-        is_own = next_slots(length, ops.arange(S), place).is_own
-        np.testing.assert_array_equal(write_slots(before, update, is_own), expected)
+        slots = next_slots(length, ops.arange(S), place)
+        np.testing.assert_array_equal(write_slots(before, update, slots, 0.25), expected)
+
+
+@pytest.mark.parametrize("position", [0, 1, S - 1])
+def test_write_slots_writes_every_beam(position, way):
+    beams = 4
+    buffer, update = normal(B, N, S * beams, H), normal(B, N, beams, H, seed=1)
+    buffer[:, :, beams * position : beams * (position + 1)] = 0
+    expected = buffer.copy()
+    expected[:, :, beams * position : beams * (position + 1)] = update
+    slots, _ = next_beam_slots(no_ancestors(B * beams, S, beams), ops.arange(S), position)
+    np.testing.assert_array_equal(write_slots(buffer, update, slots), expected)
 
 
 @pytest.mark.parametrize("length", [1, 3])
-def test_write_slots_in_a_graph_of_unknown_sizes(length):
+def test_write_slots_in_a_graph_of_unknown_sizes(length, way):
     def write(buffer, update, position):
         places = ops.arange(ops.shape(buffer)[2])
-        is_own = next_slots(ops.shape(update)[2], places, position).is_own
-        return write_slots(buffer, update, is_own)
+        slots = next_slots(ops.shape(update)[2], places, position)
+        return write_slots(buffer, update, slots)
 
     part = KerasTensor((None, N, None, H))
     call = in_graph(write, signature=[part, part, KerasTensor((), "int32")])
@@ -89,8 +118,8 @@ def test_write_slots_in_a_graph_of_unknown_sizes(length):
     np.testing.assert_array_equal(call(buffer, update, np.int32(2)), expected)
 
 
-def test_write_slots_keeps_the_dtype_of_the_cache():
+def test_write_slots_keeps_the_dtype_of_the_cache(way):
     buffer = ops.zeros((B, N, S, H), "float16")
-    is_own = next_slots(1, ops.arange(S), 0).is_own
-    written = write_slots(buffer, normal(B, N, 1, H), is_own)
+    slots = next_slots(1, ops.arange(S), 0)
+    written = write_slots(buffer, normal(B, N, 1, H), slots, 0.5)
     assert dtype_of(written) == "float16" and np.any(array(written))

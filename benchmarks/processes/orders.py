@@ -36,7 +36,16 @@ def own_share(settings, work):
     if count > 1:
         all_cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {all_cores[settings.share % len(all_cores)]})
-    return work[getattr(settings, "share", 0) :: count]
+    return [work[place] for place in places(len(work), getattr(settings, "share", 0), count)]
+
+
+def places(length, share, count):
+    """Which places of a list are the share, from 0, of one of `count` processes.
+
+    The list is dealt out forth and back, so that shares of what falls from place to place are even.
+    """
+    owners = [*range(count), *reversed(range(count))]
+    return [place for place in range(length) if owners[place % len(owners)] == share]
 
 
 def cores():

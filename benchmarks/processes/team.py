@@ -3,13 +3,14 @@
 import contextlib
 
 from processes.child import Child
+from processes.orders import places
 
 
 class Team:
     """As many children as the settings' `processes` says, 1 when it says nothing.
 
     A context manager that ends them. With several, each is told its `share`, from 0, for which
-    its script takes every so-manyth part of the work (see `orders.own_share`) and a core.
+    its script takes a part of the work (see `orders.own_share`) and a core.
 
     Args:
         script, python, folder, settings: As of `Child`.
@@ -55,5 +56,6 @@ def in_order(shares):
     """What the children have made of their shares of a list, as the list that it was."""
     whole = [None] * sum(map(len, shares))
     for number, share in enumerate(shares):
-        whole[number :: len(shares)] = share
+        for place, done in zip(places(len(whole), number, len(shares)), share, strict=True):
+            whole[place] = done
     return whole

@@ -178,7 +178,7 @@ def test_no_process_outlives_the_command(tmp_path, sent, repo_root):
         "    def source_ids(self, text): return list(text)\n"
         "    def translate(self, texts):\n"
         "        pathlib.Path(sys.argv[1], str(os.getpid())).touch()\n"
-        "        time.sleep(60)\n"
+        "        time.sleep(900)\n"
         "if __name__ == '__main__':\n"
         "    with Workers(Slow, 2, Slow()) as translator:\n"
         "        translator.translate(['a', 'b', 'c'])\n"
@@ -200,7 +200,7 @@ def test_no_process_outlives_the_command(tmp_path, sent, repo_root):
             os.killpg(process.pid, sent)
         else:
             process.send_signal(sent)
-        assert process.wait(30) != 0
+        assert process.wait(120) != 0
         assert len(found) == 2 and all(gone(path.name) for path in found)
     finally:
         with contextlib.suppress(ProcessLookupError):

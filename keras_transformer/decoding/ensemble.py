@@ -74,14 +74,29 @@ class Ensemble:
         pairs = zip(self.models, memory, strict=True)
         return tuple(model.start(own, max_length, beams) for model, own in pairs)
 
-    def step(self, token_ids, cache, position, beams=1, return_attention_scores=False):
+    def output_kernel(self):
+        """Those of all members."""
+        return tuple(model.output_kernel() for model in self.models)
+
+    def step(
+        self,
+        token_ids,
+        cache,
+        position,
+        beams=1,
+        return_attention_scores=False,
+        output_kernel=None,
+    ):
         """As `Transformer.step`, with log-probabilities in the place of logits.
 
         Attention is the mean of the members'.
         """
-        pairs = zip(self.models, cache, strict=True)
+        kernels = output_kernel or [None] * len(self.models)
         options = (position, beams, return_attention_scores)
-        found = [model.step(token_ids, own, *options) for model, own in pairs]
+        found = [
+            model.step(token_ids, own, *options, kernel)
+            for model, own, kernel in zip(self.models, cache, kernels, strict=True)
+        ]
         logits, caches, *weights = zip(*found, strict=True)
         means = [sum(each) / len(each) for each in weights]
         return _mean(logits), tuple(caches), *means

@@ -28,7 +28,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
 
     Args:
         model: A `Transformer`, or anything with its `config`, `encode`, `start`, `step`, `reorder`,
-            `grow` and `select`, such as an `Ensemble`.
+            `grow`, `select` and `output_kernel`, such as an `Ensemble`.
         source_ids: (B, S) int32, pieces and EOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; or `None`. They
@@ -53,7 +53,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
         return model.start(model.encode(source_ids), first, strategy.beams)
 
     cache = (xla(start) if jit_compile else start)(source_ids)
-    step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
+    step = _step(model, strategy, growth)
     found = strategy.search(
         step,
         cache,
@@ -86,8 +86,8 @@ def generate(model, prompt_ids, strategy):
     starts from nothing.
 
     Args:
-        model: A `LanguageModel`, or anything with its `config`, `start`, `step`, `reorder`, `grow`
-            and `select`.
+        model: A `LanguageModel`, or anything with its `config`, `start`, `step`, `reorder`, `grow`,
+            `select` and `output_kernel`.
         prompt_ids: (B, P) int32 tokens without BOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
 
@@ -109,7 +109,7 @@ def generate(model, prompt_ids, strategy):
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
     first, growth = _growth(model, slots, (batch, width), strategy.beams)
     cache = model.start(batch, first, strategy.beams)
-    step = functools.partial(model.step, beams=strategy.beams)
+    step = _step(model, strategy, growth)
     found = strategy.search(
         step,
         cache,
@@ -137,6 +137,15 @@ def _growth(model, slots, shape, beams, jit_compile=False):
     else:
         growth = Growth(model.grow, ops.minimum(first, block), block, select)
     return ops.minimum(slots, 0), growth
+
+
+def _step(model, strategy, growth):
+    """The step function of a search of `growth`."""
+    options = strategy.step_options
+    is_batch = growth is not None and growth.select is not None
+    if is_batch and growth.compile is None:  # where it is TensorFlow's product that runs
+        options = {**options, "output_kernel": model.output_kernel()}
+    return functools.partial(model.step, beams=strategy.beams, **options)
 
 
 def _limited(limits, slots, strategy, config):

@@ -56,6 +56,17 @@ class TokenEmbedding(keras.layers.Layer):
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
         return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
 
+    def kernel(self):
+        """The matrix turned round for `logits`, (D, V) in the compute dtype.
+
+        For many calls of them on TensorFlow, whose product turns it round itself at every call.
+        """
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
+
+    def logits(self, states, kernel):
+        """The call with `reverse=True`, with what `kernel` gave."""
+        return self._logits(states, kernel)
+
     def compute_output_spec(self, inputs, reverse=False):
         shape = self.compute_output_shape(inputs.shape, reverse)
         return keras.KerasTensor(shape, "float32" if reverse else self.compute_dtype)
@@ -78,8 +89,9 @@ class TokenEmbedding(keras.layers.Layer):
         rows = self.lookup(ops.clip(ids, 0, self.vocab_size - 1))
         return ops.where(ops.expand_dims(known, -1), rows, ops.cast(float("nan"), rows.dtype))
 
-    def _logits(self, states):
+    def _logits(self, states, kernel=None):
         leading = ops.shape(states)[:-1]
         rows = ops.cast(ops.reshape(states, (-1, self.dim)), self.compute_dtype)
-        logits = ops.matmul(rows, ops.transpose(self.embeddings))
+        kernel = ops.transpose(self.embeddings) if kernel is None else kernel
+        logits = ops.matmul(rows, kernel)
         return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))

@@ -163,6 +163,11 @@ class Stack:
         return masks.padding_mask(ids, self.config.pad_id)
 
 
+def logits_of(output, states, kernel=None):
+    """(B, T, D) states -> (B, T, V) float32 logits; `kernel` of the output embedding, or `None`."""
+    return output(states, reverse=True) if kernel is None else output.logits(states, kernel)
+
+
 def encoder_blocks(config, count, name, dtype):
     """`count` blocks of self-attention and feed-forward network."""
     options = _block_options(config, dtype)

@@ -7,7 +7,13 @@ from keras import ops
 
 from keras_transformer.layers import masks, packing
 from keras_transformer.models.base import TransformerModel, as_config
-from keras_transformer.models.stack import Stack, decoder_blocks, encoder_blocks, token_embedding
+from keras_transformer.models.stack import (
+    Stack,
+    decoder_blocks,
+    encoder_blocks,
+    logits_of,
+    token_embedding,
+)
 
 
 class Memory(NamedTuple):
@@ -76,7 +82,22 @@ class Transformer(TransformerModel):
         rows = ops.shape(memory.states)[0] * beams
         return self._decoder.start(blocks, max_length, beams, rows, bias)
 
-    def step(self, token_ids, cache, position, beams=1, return_attention_scores=False):
+    def output_kernel(self):
+        """The output embedding turned round, (D, V), for many steps of many rows.
+
+        TensorFlow's matrix product would turn it round itself at every step.
+        """
+        return self._output.kernel()
+
+    def step(
+        self,
+        token_ids,
+        cache,
+        position,
+        beams=1,
+        return_attention_scores=False,
+        output_kernel=None,
+    ):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
         Args:
@@ -89,13 +110,14 @@ class Transformer(TransformerModel):
             return_attention_scores: Whether to return, third, (B, T, S) float32 weights of the
                 source too, with beams (B, K, S): the mean over the heads of the block that
                 `decoding.align` reads.
+            output_kernel: What the method of that name gave, or `None`.
 
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
         scores = [] if return_attention_scores else None
         states, cache = self._decoder.step(token_ids, cache, position, beams, scores)
-        logits = self._output(states, reverse=True)
+        logits = logits_of(self._output, states, output_kernel)
         if beams > 1:
             logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
         if not return_attention_scores:

@@ -48,7 +48,9 @@ class TokenEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs, reverse=False):
-        return self._logits(inputs) if reverse else self._checked_lookup(inputs)
+        if reverse:
+            return self.logits(inputs, ops.transpose(self.embeddings))
+        return self._checked_lookup(inputs)
 
     def lookup(self, ids):
         """The call for ids that are known to be in [0, V), such as those that a search chose."""
@@ -65,7 +67,10 @@ class TokenEmbedding(keras.layers.Layer):
 
     def logits(self, states, kernel):
         """The call with `reverse=True`, with what `kernel` gave."""
-        return self._logits(states, kernel)
+        leading = ops.shape(states)[:-1]
+        rows = ops.cast(ops.reshape(states, (-1, self.dim)), self.compute_dtype)
+        logits = ops.matmul(rows, kernel)
+        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))
 
     def compute_output_spec(self, inputs, reverse=False):
         shape = self.compute_output_shape(inputs.shape, reverse)
@@ -88,10 +93,3 @@ class TokenEmbedding(keras.layers.Layer):
         known = ops.logical_and(ids >= 0, ids < self.vocab_size)
         rows = self.lookup(ops.clip(ids, 0, self.vocab_size - 1))
         return ops.where(ops.expand_dims(known, -1), rows, ops.cast(float("nan"), rows.dtype))
-
-    def _logits(self, states, kernel=None):
-        leading = ops.shape(states)[:-1]
-        rows = ops.cast(ops.reshape(states, (-1, self.dim)), self.compute_dtype)
-        kernel = ops.transpose(self.embeddings) if kernel is None else kernel
-        logits = ops.matmul(rows, kernel)
-        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))

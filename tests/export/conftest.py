@@ -145,6 +145,24 @@ def _device(model, tokenizer, texts, tmp_path_factory, mode):
     return SimpleNamespace(path=path, report=report)
 
 
+@pytest.fixture(scope="module")
+def one_conversion_of_each_graph():
+    """Within a file of tests, all modes of a model begin with the same float32 file."""
+    from keras_transformer.export import conversion
+
+    convert, kept = conversion.float_file, {}
+
+    def float_file(module, signatures):
+        key = (module.model_variables[0].ref(), *signatures)
+        if key not in kept:
+            kept[key] = convert(module, signatures)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversion, "float_file", float_file)
+        yield
+
+
 @pytest.fixture(scope="session")
 def run_python(repo_root, tmp_path_factory):
     """Runs Python in another process and another folder."""

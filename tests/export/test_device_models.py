@@ -7,17 +7,15 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from toy_device_models import CLASSES, TEXTS, config_of, language_model_of
 from toy_model import randomise
-from toy_options import OPTIONS, SAME_OPERATIONS, randomise_all
 
 from keras_transformer import (
     BeamSearch,
     Greedy,
-    LanguageModel,
     SequenceClassifier,
     TokenClassifier,
     Transformer,
-    TransformerConfig,
 )
 from keras_transformer.decoding import generate
 from keras_transformer.export import ParityError, Runner
@@ -26,20 +24,8 @@ from keras_transformer.export import runner as runner_module
 from keras_transformer.export.device_exports import export_classifier, export_language_model
 from keras_transformer.text import SentencePieceTokenizer
 
-CLASSES = 5
 LABELS = list("vwxyz")
 GREEDY = Greedy(extra_length=7)
-TEXTS = ["abc", "h", "b a d", "gfedcba", "", "1 2 b", "zz"]
-
-
-def config_of(tokenizer, **changes):
-    """A toy config in the special ids of the tokenizer."""
-    own = {
-        **dict(vocab_size=tokenizer.vocab_size, model_dim=13, num_heads=3, key_dim=6),
-        **dict(value_dim=5, intermediate_dim=17, encoder_layers=1, decoder_layers=1, dropout=0.0),
-        **{name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
-    }
-    return TransformerConfig(**{**own, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +36,6 @@ def sequence_model(tokenizer):
 @pytest.fixture(scope="module")
 def token_model(tokenizer):
     return randomise(TokenClassifier(config_of(tokenizer), CLASSES), 6)
-
-
-def language_model_of(tokenizer, **changes):
-    model = randomise_all(LanguageModel(config_of(tokenizer, **changes)), 9)
-    embeddings = model.get_layer("embedding").embeddings
-    embeddings.assign(0.2 * embeddings)  # so that a token does not just repeat itself
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -146,15 +125,6 @@ def test_a_calibrated_mode(sequence_model, language_model, tokenizer, tmp_path, 
         assert json.loads((path / "metadata.json").read_text())["mode"] == "int8_full"
 
 
-@pytest.mark.slow
-def test_other_dtypes_are_exported_as_float32(tokenizer, tmp_path):
-    for kind, arguments in ((TokenClassifier, (3,)), (LanguageModel, ())):
-        model = randomise(kind(config_of(tokenizer), *arguments, dtype="mixed_bfloat16"), 2)
-        run = export_classifier if arguments else export_language_model
-        report = run(model, tokenizer, tmp_path / kind.__name__, samples=TEXTS)
-        assert report.identical == len(TEXTS)
-
-
 def test_wrong_probabilities_are_refused(sequence_model, tokenizer, tmp_path, monkeypatch):
     """Though the likeliest class is the same."""
     own = Runner.classify_ids
@@ -225,56 +195,7 @@ def test_only_what_follows_the_prompt_counts(language_model, tokenizer, tmp_path
         export_language_model(language_model, tokenizer, tmp_path / "x", samples=["abcdefgh" * 5])
 
 
-@pytest.mark.slow
-def test_learned_positions_end_the_text_and_refuse_a_longer_prompt(tokenizer, tmp_path):
-    model = language_model_of(tokenizer, positions="learned", max_positions=11)
-    path, texts = tmp_path / "device", ["abc", "abcdefgh"]
-    report = export_language_model(model, tokenizer, path, samples=texts)
-    assert report.identical == 2
-    runner = Runner(path)
-    assert all(len(runner.generate_ids(runner.encode(text))) <= 11 for text in texts)
-    with pytest.raises(ValueError, match="at most `max_source_length` = 11 tokens. Received: "):
-        runner.generate(["abcdefgh" * 3])
-
-
-@pytest.mark.slow
-def test_untied_and_int8(tokenizer, tmp_path):
-    model = language_model_of(tokenizer, embedding_sharing="none", decoder_layers=1)
-    for mode in ("float32", "int8"):
-        path = tmp_path / mode
-        report = export_language_model(
-            model, tokenizer, path, samples=TEXTS, mode=mode, strategy=Greedy(extra_length=5)
-        )
-        assert report.mode == mode and Runner(path).generate(TEXTS[:1])[0].startswith("abc")
-
-
 # --- Both ----------------------------------------------------------------------------------
-
-# What converts to operations of its own; every other option is one of the Transformer's tests.
-QUICK = ("relative",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-        for name in OPTIONS
-        if name not in SAME_OPERATIONS and not OPTIONS[name].get("packed")
-    ],
-)
-def test_every_option_exports(name, tokenizer, tmp_path):
-    changes = {**OPTIONS[name], "encoder_layers": 1, "decoder_layers": 1}
-    for key in ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"):
-        changes.pop(key, None)  # the tokenizer's
-    texts = ["abc", "b a d", "h"]
-    config = config_of(tokenizer, **changes)
-    model = randomise_all(TokenClassifier(config, CLASSES), 5)
-    report = export_classifier(model, tokenizer, tmp_path / "classes", samples=texts)
-    assert report.identical == len(texts)
-    model = language_model_of(tokenizer, **changes)
-    path, strategy = tmp_path / "generates", Greedy(extra_length=5)
-    report = export_language_model(model, tokenizer, path, samples=texts, strategy=strategy)
-    assert report.identical == len(texts)
 
 
 @pytest.mark.parametrize("run", [export_classifier, export_language_model])

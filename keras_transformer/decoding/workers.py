@@ -115,15 +115,26 @@ def _starting():
     A terminal's Ctrl-C reaches all processes, and ending the workers is the parent's part. What
     TensorFlow prints when it is imported goes nowhere; errors come as exceptions all the same.
     """
+    with _interrupts_wait():
+        errors = os.dup(2)
+        try:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+            yield
+        finally:
+            os.dup2(errors, 2)
+            os.close(errors)
+
+
+@contextlib.contextmanager
+def _interrupts_wait():
+    if not hasattr(signal, "pthread_sigmask"):  # Windows: a worker's `_start` has to do
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    errors = os.dup(2)
     try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(errors, 2)
-        os.close(errors)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -136,6 +147,7 @@ class _Own:
 
 def _start(make_translator, alive):
     """Prepares a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be blocked from the start
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -168,6 +168,8 @@ def create_folder(run_dir, texts, tokenizers):
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8", newline="\n")
         tokenizers.save(temporary)
+        if run_dir.exists():
+            run_dir.rmdir()  # Windows renames onto no folder, not even an empty one
         os.replace(temporary, run_dir)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

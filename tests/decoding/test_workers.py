@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from hypothesis import given
@@ -130,7 +131,7 @@ def test_what_starts_in_the_block_inherits_neither_interrupts_nor_a_terminal(cap
         process = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE)
     os.write(2, b"here again")
     assert b"SIGINT" in process.stdout and capfd.readouterr().err == "here again"
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before and signal.SIGINT not in before
 
 
 def started(path):
@@ -163,6 +164,20 @@ def test_real_processes_and_one_that_dies(tmp_path):
     assert notes and all(note[1:] == ["1", "1"] for note in notes)
     assert str(os.getpid()) not in [note[0] for note in notes]
     assert all(gone(note[0]) for note in notes)
+
+
+def test_workers_where_no_signal_can_be_blocked(tmp_path, monkeypatch, capfd):
+    """As on Windows: what a worker does not inherit it does itself."""
+    posix = {"pthread_sigmask", "SIG_BLOCK", "SIG_UNBLOCK", "SIG_SETMASK"}
+    windows = {name: getattr(signal, name) for name in dir(signal) if name not in posix}
+    monkeypatch.setattr(workers, "signal", types.SimpleNamespace(**windows))
+    with Workers(functools.partial(started, tmp_path), 1, Reversing()) as translator:
+        assert translator.translate(["abc"]) == ["cba"]
+        (note,) = tmp_path.iterdir()
+        os.kill(int(note.name), signal.SIGINT)
+        assert translator.translate(["de", "f"]) == ["ed", "f"]
+    os.write(2, b"here again")
+    assert gone(note.name) and capfd.readouterr().err == "here again"
 
 
 @pytest.mark.slow

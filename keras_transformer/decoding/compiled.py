@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_transformer.layers.cache import written_in_place
+from keras_transformer.layers.targets import XLA, traced_for
 
 _COLUMNS = 16
 
@@ -56,7 +56,7 @@ def xla(function):
     import tensorflow as tf
 
     def traced(*inputs):
-        with written_in_place():
+        with traced_for(XLA):
             return function(*inputs)
 
     return tf.function(traced, jit_compile=True)

@@ -1,5 +1,6 @@
 """From source ids to target ids: encode, search, and what came of it."""
 
+import contextlib
 import functools
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from keras import ops
 
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.growth import Growth
+from keras_transformer.layers.targets import BATCHES, traced_for
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
 _LEAST_ROWS = 8  # that XLA compiles a loop for, where a batch shrinks
@@ -53,19 +55,8 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
         return model.start(model.encode(source_ids), first, strategy.beams)
 
     cache = (xla(start) if jit_compile else start)(source_ids)
-    step = _step(model, strategy, growth)
-    found = strategy.search(
-        step,
-        cache,
-        limits,
-        slots,
-        config,
-        reorder=model.reorder,
-        growth=growth,
-        prefix_ids=prefix_ids,
-        allowed_ids=allowed_ids,
-        source_ids=source_ids,
-    )
+    inputs = dict(prefix_ids=prefix_ids, allowed_ids=allowed_ids, source_ids=source_ids)
+    found = _search(model, strategy, cache, limits, slots, growth, **inputs)
     return _result(found, limits, config)
 
 
@@ -109,18 +100,8 @@ def generate(model, prompt_ids, strategy):
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
     first, growth = _growth(model, slots, (batch, width), strategy.beams)
     cache = model.start(batch, first, strategy.beams)
-    step = _step(model, strategy, growth)
-    found = strategy.search(
-        step,
-        cache,
-        limits,
-        slots,
-        config,
-        reorder=model.reorder,
-        growth=growth,
-        prefix_ids=prompt_ids,
-        source_ids=prompt_ids,
-    )
+    inputs = dict(prefix_ids=prompt_ids, source_ids=prompt_ids)
+    found = _search(model, strategy, cache, limits, slots, growth, **inputs)
     return _result(found, limits, config)
 
 
@@ -129,7 +110,7 @@ def _growth(model, slots, shape, beams, jit_compile=False):
     if isinstance(slots, int):  # all sizes are known, and to be fixed: eager, JAX
         return slots, None
     rows, length = shape
-    block = 32 if beams == 1 else 16
+    block = 16
     first = ops.minimum(length + _LONGER, slots)
     select = None if isinstance(rows, int) else model.select
     if jit_compile:
@@ -139,13 +120,25 @@ def _growth(model, slots, shape, beams, jit_compile=False):
     return ops.minimum(slots, 0), growth
 
 
-def _step(model, strategy, growth):
-    """The step function of a search of `growth`."""
+def _search(model, strategy, cache, limits, slots, growth, **inputs):
+    """The `Hypotheses` of a strategy, whose other arguments these are."""
     options = strategy.step_options
     is_batch = growth is not None and growth.select is not None
-    if is_batch and growth.compile is None:  # where it is TensorFlow's product that runs
+    runs_ops = is_batch and growth.compile is None  # TensorFlow's own
+    if runs_ops:
         options = {**options, "output_kernel": model.output_kernel()}
-    return functools.partial(model.step, beams=strategy.beams, **options)
+    step = functools.partial(model.step, beams=strategy.beams, **options)
+    with traced_for(BATCHES) if runs_ops else contextlib.nullcontext():
+        return strategy.search(
+            step,
+            cache,
+            limits,
+            slots,
+            model.config,
+            reorder=model.reorder,
+            growth=growth,
+            **inputs,
+        )
 
 
 def _limited(limits, slots, strategy, config):

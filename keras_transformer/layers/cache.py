@@ -5,32 +5,13 @@ written, once. Keys, (B, N, S * K, H), and values, (B, N, S * K, U), of beams
 are never moved: a beam that goes on from another one sees the slots of its ancestors.
 """
 
-import contextlib
-import contextvars
 from typing import NamedTuple
 
-import keras
 from keras import ops
 
-from keras_transformer.layers import masks
+from keras_transformer.layers import in_place, masks
 from keras_transformer.layers.projection import reshape
-
-_IN_PLACE = contextvars.ContextVar("written_in_place", default=False)
-
-
-@contextlib.contextmanager
-def written_in_place():
-    """For graphs that XLA compiles: in those that are traced inside, slots are written as slices.
-
-    That is the faster way there, and on JAX always taken. Elsewhere it is arithmetic, without a
-    select or a slice update: LiteRT then runs it in its fast kernels, and there is no XLA op,
-    which the stock TF Serving binary refuses.
-    """
-    token = _IN_PLACE.set(True)
-    try:
-        yield
-    finally:
-        _IN_PLACE.reset(token)
+from keras_transformer.layers.targets import BATCHES, XLA, target
 
 
 class Slots(NamedTuple):
@@ -40,6 +21,17 @@ class Slots(NamedTuple):
     first: object  # scalar int, the slot of the first
     is_own: object  # (1, 1, S, T) or (1, 1, S * K, K) float32, 1 where a slot is a token's own
     bias: object  # float32, (1, 1 | N, T, S) or with beams (B, 1 | N, K, S * K), 0 or MASK_FILL
+    rows: object = ()  # (B * N * T,) or (B * N,) int32, for BATCHES: of what `unit`s make a buffer
+    unit: int = 1  # slots: 1, or K beams
+
+    def in_buffers(self, batch, heads):
+        """The `Slots` with what `write_slots` needs of buffers of B rows and N heads."""
+        if target() != BATCHES:
+            return self
+        unit, size = self.unit, ops.shape(self.is_own)[2]
+        units = self.first // unit + ops.arange(ops.shape(self.positions)[0] // unit)
+        first = ops.arange(batch * heads) * (size // unit)
+        return self._replace(rows=ops.reshape(ops.expand_dims(first, 1) + units, (-1,)))
 
 
 def next_slots(count, places, position, window=None, position_bias=None):
@@ -92,7 +84,8 @@ def next_beam_slots(ancestors, places, position, window=None, position_bias=None
         near.append(position_bias(positions_1, places))
     for each in near:
         bias = bias + ops.repeat(each, beams, axis=-1)
-    slots = Slots(position + ops.zeros(beams, "int32"), position * beams, is_own, bias)
+    positions = position + ops.zeros(beams, "int32")
+    slots = Slots(positions, position * beams, is_own, bias, unit=beams)
     return slots, reshape(ancestors, (rows, size, beams))
 
 
@@ -106,9 +99,14 @@ def write_slots(buffer, update, slots, factor=1.0):
         factor: A number.
     """
     update = ops.cast(update, buffer.dtype)
-    if _IN_PLACE.get() or keras.backend.backend() == "jax":
+    if target() == XLA:
         update = update * ops.cast(factor, buffer.dtype)
         return ops.slice_update(buffer, (0, 0, slots.first, 0), update)
+    if target() == BATCHES:
+        update = update if factor == 1 else update * ops.cast(factor, buffer.dtype)
+        return in_place.with_rows(buffer, slots.rows, update, slots.unit * buffer.shape[3])
+    # Neither a select nor a slice update: LiteRT runs this in its fast kernels, and there is no
+    # XLA op, which the stock TF Serving binary refuses.
     is_own = slots.is_own if factor == 1 else slots.is_own * factor
     is_own = ops.cast(is_own, buffer.dtype)
     return buffer + (is_own * update if is_own.shape[3] == 1 else ops.matmul(is_own, update))
@@ -125,8 +123,8 @@ def empty_slots(batch, attention, size, beams=1):
     """
     shape = (batch, attention.num_heads, size * beams)
     return (
-        ops.zeros((*shape, attention.key_dim), attention.compute_dtype),
-        ops.zeros((*shape, attention.value_dim), attention.compute_dtype),
+        _zeros((*shape, attention.key_dim), attention.compute_dtype),
+        _zeros((*shape, attention.value_dim), attention.compute_dtype),
     )
 
 
@@ -134,7 +132,12 @@ def more_slots(buffer, count, axis=2, value=0.0):
     """The buffer with `count` more slots, an integer or a scalar tensor, behind those it has."""
     shape = [*ops.shape(buffer)]
     shape[axis] = count
-    return ops.concatenate([buffer, ops.full(shape, value, buffer.dtype)], axis=axis)
+    more = ops.full(shape, value, buffer.dtype) if value else _zeros(shape, buffer.dtype)
+    return ops.concatenate([buffer, more], axis=axis)
+
+
+def _zeros(shape, dtype):
+    return in_place.zeros(shape, dtype) if target() == BATCHES else ops.zeros(shape, dtype)
 
 
 def rows_of(sources, beams):

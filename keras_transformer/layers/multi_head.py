@@ -86,14 +86,18 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, states_BTE, head_dim, heads=None):
         """(B, T, heads * head_dim) -> (B, heads, T, head_dim); N heads when `None`."""
         batch, length = ops.shape(states_BTE)[:2]
-        states_BTNH = reshape(states_BTE, (batch, length, heads or self.num_heads, head_dim))
+        heads = heads or self.num_heads
+        if states_BTE.shape[1] == 1:  # a token alone: nothing changes places
+            return reshape(states_BTE, (batch, heads, 1, head_dim))
+        states_BTNH = reshape(states_BTE, (batch, length, heads, head_dim))
         return ops.transpose(states_BTNH, (0, 2, 1, 3))
 
     def _merge_heads(self, context_BNTU):
         """(B, N, T, U) -> (B, T, output_dim)."""
-        context_BTNU = ops.transpose(context_BNTU, (0, 2, 1, 3))
-        batch, length = ops.shape(context_BTNU)[:2]
-        context_BTE = reshape(context_BTNU, (batch, length, self.num_heads * self.value_dim))
+        batch, _, length, _ = ops.shape(context_BNTU)
+        if context_BNTU.shape[2] != 1:
+            context_BNTU = ops.transpose(context_BNTU, (0, 2, 1, 3))
+        context_BTE = reshape(context_BNTU, (batch, length, self.num_heads * self.value_dim))
         return self.output_projection(context_BTE)
 
     def _attend(self, query_BNTH, key_BNSH, value_BNSU, sight, training):

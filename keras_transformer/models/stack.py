@@ -103,6 +103,7 @@ class Stack:
         gets the (B, N, T, S) or (B, N, K, S) weights of cross-attention of each block that has it.
         """
         slots, ancestors = self._slots(token_ids, cache, position, beams)
+        slots = slots.in_buffers(ops.shape(token_ids)[0] // beams, self.config.num_heads)
         if beams > 1:
             token_ids = reshape(token_ids, (ops.shape(token_ids)[0] // beams, beams))
         states = self.embedding.lookup(token_ids)

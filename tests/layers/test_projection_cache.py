@@ -1,7 +1,5 @@
 """The row-wise projection and the fixed-size cache."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -9,15 +7,17 @@ from backend import NAME, array, dtype_of, in_graph, tensor, value_and_gradients
 from keras import KerasTensor, ops
 from toy_model import D, F
 
-from keras_transformer.layers import Projection
+from keras_transformer.layers import MultiHeadSelfAttention, Projection
 from keras_transformer.layers.cache import (
+    empty_slots,
+    more_slots,
     next_beam_slots,
     next_slots,
     no_ancestors,
     write_slots,
-    written_in_place,
 )
 from keras_transformer.layers.projection import reshape
+from keras_transformer.layers.targets import ANYTHING, BATCHES, XLA, traced_for
 
 B, N, S, H = 2, 3, 7, 5
 
@@ -68,13 +68,10 @@ def test_reshape_infers_one_unknown_size():
     assert shapes == [(2 if NAME == "jax" else None, 15)]
 
 
-WAYS = {"arithmetic": contextlib.nullcontext, "in place": written_in_place}
-
-
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[ANYTHING, BATCHES, XLA])
 def way(request):
-    """Both ways in which slots are written; on JAX they are one."""
-    with WAYS[request.param]():
+    """Every way in which slots are written; on JAX they are one."""
+    with traced_for(request.param):
         yield
 
 
@@ -87,8 +84,9 @@ def test_write_slots_changes_the_slots_and_no_other(length, as_tensor, way):
         expected[:, :, position : position + length] = 0.25 * update
         before[:, :, position : position + length] = 0
         place = tensor(position) if as_tensor else position
-        slots = next_slots(length, ops.arange(S), place)
-        np.testing.assert_array_equal(write_slots(before, update, slots, 0.25), expected)
+        slots = next_slots(length, ops.arange(S), place).in_buffers(B, N)
+        written = write_slots(tensor(before), update, slots, 0.25)
+        np.testing.assert_array_equal(written, expected)
 
 
 @pytest.mark.parametrize("position", [0, 1, S - 1])
@@ -99,7 +97,8 @@ def test_write_slots_writes_every_beam(position, way):
     expected = buffer.copy()
     expected[:, :, beams * position : beams * (position + 1)] = update
     slots, _ = next_beam_slots(no_ancestors(B * beams, S, beams), ops.arange(S), position)
-    np.testing.assert_array_equal(write_slots(buffer, update, slots), expected)
+    slots = slots.in_buffers(B, N)
+    np.testing.assert_array_equal(write_slots(tensor(buffer), update, slots), expected)
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -107,6 +106,7 @@ def test_write_slots_in_a_graph_of_unknown_sizes(length, way):
     def write(buffer, update, position):
         places = ops.arange(ops.shape(buffer)[2])
         slots = next_slots(ops.shape(update)[2], places, position)
+        slots = slots.in_buffers(ops.shape(buffer)[0], N)
         return write_slots(buffer, update, slots)
 
     part = KerasTensor((None, N, None, H))
@@ -120,6 +120,27 @@ def test_write_slots_in_a_graph_of_unknown_sizes(length, way):
 
 def test_write_slots_keeps_the_dtype_of_the_cache(way):
     buffer = ops.zeros((B, N, S, H), "float16")
-    slots = next_slots(1, ops.arange(S), 0)
+    slots = next_slots(1, ops.arange(S), 0).in_buffers(B, N)
     written = write_slots(buffer, normal(B, N, 1, H), slots, 0.5)
     assert dtype_of(written) == "float16" and np.any(array(written))
+
+
+def test_buffers_that_begin_alike_are_written_apart(way):
+    """A graph optimizer makes one tensor of equal ones, and writing may be in place."""
+    attention = MultiHeadSelfAttention(N, H)
+
+    def write(update, count):
+        buffers = empty_slots(ops.shape(update)[0], attention, 0)
+        keys, values = (more_slots(more_slots(each, count), 1) for each in buffers)
+        places = ops.arange(count + 1)
+        slots = next_slots(1, places, count).in_buffers(ops.shape(update)[0], N)
+        return write_slots(keys, update, slots), write_slots(values, 2 * update, slots)
+
+    signature = [KerasTensor((None, N, 1, H)), KerasTensor((), "int32")]
+    call = in_graph(write, signature=signature) if NAME != "jax" else write
+    update = normal(B, N, 1, H)
+    expected = np.zeros((B, N, 4, H), "float32")
+    expected[:, :, 3:] = update
+    keys, values = call(update, np.int32(3) if NAME != "jax" else 3)
+    np.testing.assert_array_equal(keys, expected)
+    np.testing.assert_array_equal(values, 2 * expected)

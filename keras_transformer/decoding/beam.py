@@ -114,9 +114,7 @@ class BeamSearch(SearchOptions):
             `Hypotheses`, N = `n_best`. Where fewer are finished, those follow that have reached
             the limit, without EOS.
         """
-        constraints = Constraints(
-            self, special_ids, prefix_ids, allowed_ids, limits=limits, ends_apart=True
-        )
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, ends_apart=True)
         if self.coverage_penalty and source_ids is None:
             raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
         loop = BeamLoop(self, constraints, step, reorder, limits, slots, special_ids, source_ids)

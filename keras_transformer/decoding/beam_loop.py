@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.hypotheses import Hypotheses
-from keras_transformer.decoding.selection import best_sums, choice, taken
+from keras_transformer.decoding.selection import best_sums, choice, log_total, taken
 from keras_transformer.layers.cache import rows_of
 from keras_transformer.layers.projection import reshape
 
@@ -173,14 +173,14 @@ class BeamLoop:
         logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
         if constraints.forbids_only_controls and constraints.prefix_ids is None:
             own = guiding = logits
-            of_own = self._by_beam(ops.logsumexp(logits, axis=-1))  # log-probability = own - that
+            of_own = self._by_beam(log_total(logits))  # log-probability = own - that
             offsets = alive.scores - of_own
-            going_on = constraints.without_controls(logits)
+            going_on, banned = logits, constraints.control_ids
         else:
             own, guiding = self._guided(logits, position, alive)
             of_own, offsets = 0.0, alive.scores
-            going_on = ops.where(ops.arange(vocab_size) == eos_id, IMPOSSIBLE, guiding)
-        scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size)
+            going_on, banned = guiding, [eos_id]
+        scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size, banned)
         end_scores = self._by_beam(guiding[:, eos_id]) + offsets
         if not self.options.token_log_probs:
             return Continuations(scores, beams, tokens, (), end_scores, ())

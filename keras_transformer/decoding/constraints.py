@@ -18,7 +18,7 @@ class Constraints:
         allowed_ids: (B, A) int32, the only ids that each row may hold beside EOS, then pads, or
             `None`. They must lie in [0, V).
         limits: (B,) int32, most tokens of each row. With it and a `target_size` of `special_ids`
-            what no row may hold is found out once, before the search.
+            `without_controls` finds out once, before the search, what no row may hold.
         ends_apart: Whether the search asks for EOS by itself.
 
     Raises:
@@ -62,11 +62,18 @@ class Constraints:
             options.min_length > 1 or self.changes_probabilities
         )
 
-    def without_controls(self, logits):
-        """(R, V) logits as float32, IMPOSSIBLE at pad and BOS, which training never scores.
+    @property
+    def control_ids(self):
+        """The ids that no row goes on with under `forbids_only_controls`, in order.
 
-        For beam search, which looks at EOS apart, also there.
+        For a search that asks for EOS by itself, also that.
         """
+        special_ids = self.special_ids
+        ids = [special_ids.pad_id, special_ids.bos_id]
+        return sorted({*ids, special_ids.eos_id} if self.ends_apart else {*ids})
+
+    def without_controls(self, logits):
+        """(R, V) logits as float32, IMPOSSIBLE at pad and BOS, which training never scores."""
         bias = self._control_bias
         if bias is None:
             bias = self._bias_of_controls(logits.shape[-1], ops.zeros((), "float32"))
@@ -75,8 +82,6 @@ class Constraints:
     def _bias_of_controls(self, vocab_size, zero):
         ids, special_ids = ops.arange(vocab_size), self.special_ids
         is_control = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
-        if self.ends_apart:
-            is_control = ops.logical_or(is_control, ids == special_ids.eos_id)
         return ops.where(is_control, ops.cast(IMPOSSIBLE, "float32"), zero)
 
     @property

@@ -6,20 +6,31 @@ from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.layers.projection import reshape
+from keras_transformer.layers.targets import BATCHES, XLA, target
 
 _SHORT = 512  # scores that are looked through one by one
 _WIDTHS = range(48, 80)  # of blocks
 
 
 def likeliest(scores):
-    """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest.
-
-    (Not `ops.argmax`, which has no LiteRT form.)
-    """
+    """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
+    if target() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
+        best, last = ops.max(scores, axis=-1, keepdims=True), scores.shape[-1] - 1
+        return ops.min(ops.where(scores == best, ops.arange(last + 1), last), axis=-1)
+    # `ops.argmax` has no LiteRT form, and elsewhere gains nothing.
     return ops.cast(ops.reshape(ops.top_k(scores, 1)[1], (-1,)), "int32")
 
 
-def best_sums(scores_BKV, offsets_BK, count):
+def log_total(logits):
+    """(R, V) float32 -> (R,) log of the sum of their exponentials."""
+    if target() != BATCHES:
+        return ops.logsumexp(logits, axis=-1)
+    # Softmax is one op, and one pass where TensorFlow has oneDNN.
+    highest = ops.max(ops.softmax(logits, axis=-1), axis=-1)
+    return ops.max(logits, axis=-1) - ops.log(highest)
+
+
+def best_sums(scores_BKV, offsets_BK, count, banned=()):
     """The `count` highest of scores + offsets of each of B rows.
 
     Long rows are cut into blocks: the highest sums lie in the blocks with the highest maxima. So
@@ -29,6 +40,7 @@ def best_sums(scores_BKV, offsets_BK, count):
         scores_BKV: (B, K, V) float32.
         offsets_BK: (B, K) float32.
         count: How many; all K * V where there are fewer.
+        banned: Few integers below V, whose scores count as IMPOSSIBLE.
 
     Returns:
         (B, count) sums, highest first, and int32 where they stand in K and in V; of equals, the
@@ -37,6 +49,7 @@ def best_sums(scores_BKV, offsets_BK, count):
     batch, beams, vocab_size = ops.shape(scores_BKV)
     count = min(count, beams * vocab_size)
     if vocab_size <= max(_SHORT, 2 * count * _WIDTHS[-1]):
+        scores_BKV = _without(scores_BKV, ops.arange(vocab_size), banned)
         sums = scores_BKV + ops.expand_dims(offsets_BK, 2)
         sums, places = ops.top_k(reshape(sums, (batch, beams * vocab_size)), count)
         places = ops.cast(places, "int32")
@@ -49,16 +62,29 @@ def best_sums(scores_BKV, offsets_BK, count):
     cut = ops.reshape(scores_BKV, (-1, width))  # (B * K * blocks, width)
     maxima = reshape(ops.max(cut, axis=-1), (batch, beams, blocks))
     maxima = reshape(maxima + ops.expand_dims(offsets_BK, 2), (batch, beams * blocks))
-    chosen = ops.cast(ops.top_k(maxima, count)[1], "int32")
-    chosen = -ops.top_k(-chosen, count)[0]  # ascending, so that of equals the first comes first
+    # A block that a banned score leads takes a place from one that may hold one of the best.
+    most = min(count + beams * len({index // width for index in banned}), beams * blocks)
+    chosen = ops.cast(ops.top_k(maxima, most)[1], "int32")
+    chosen = -ops.top_k(-chosen, most)[0]  # ascending, so that of equals the first comes first
     first = ops.expand_dims(ops.arange(batch) * (beams * blocks), 1)
     near = ops.take(cut, ops.reshape(chosen + first, (-1,)), axis=0)
-    near = reshape(near, (batch, count, width))
+    near = reshape(near, (batch, most, width))
+    if banned:
+        starts = ops.expand_dims(chosen % blocks * width, 2)
+        near = _without(near, starts + ops.arange(width), banned)
     near = near + ops.expand_dims(taken(choice(chosen // blocks, beams), offsets_BK), 2)
-    sums, index = ops.top_k(reshape(near, (batch, count * width)), count)
+    sums, index = ops.top_k(reshape(near, (batch, most * width)), count)
     index = ops.cast(index, "int32")
-    block = taken(choice(index // width, count), chosen)
+    block = taken(choice(index // width, most), chosen)
     return sums, block // blocks, (block % blocks) * width + index % width
+
+
+def _without(scores, ids, banned):
+    """The scores, IMPOSSIBLE where an id of theirs, broadcastable to them, is banned."""
+    bias = 0.0
+    for each in banned:
+        bias = bias + ops.where(ids == each, ops.cast(IMPOSSIBLE, "float32"), 0.0)
+    return scores + bias
 
 
 def choice(index, count):

@@ -5,7 +5,8 @@ import pytest
 from backend import array, in_graph, tensor
 from keras import ops
 
-from keras_transformer.decoding.selection import best_sums, choice, likeliest, taken
+from keras_transformer.decoding.selection import best_sums, choice, likeliest, log_total, taken
+from keras_transformer.layers.targets import ANYTHING, BATCHES, XLA, traced_for
 
 
 def expected_best(scores, offsets, count):
@@ -33,6 +34,23 @@ def test_best_sums_equal_a_sort(vocab_size, batch, beams, count, ties):
             np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("vocab_size", [7, 1001, 5003])
+@pytest.mark.parametrize("banned", [[0], [0, 1, 2], [3, 700, 1000], [6, 4999]])
+@pytest.mark.parametrize("batch, beams, count", [(1, 4, 4), (3, 2, 5), (2, 1, 1)])
+def test_banned_scores_are_impossible_and_hide_no_other(vocab_size, banned, batch, beams, count):
+    rng = np.random.default_rng(vocab_size + beams)
+    banned = [index for index in banned if index < vocab_size]
+    run = in_graph(lambda scores, offsets: best_sums(scores, offsets, count, banned))
+    for highest in (9, 0):  # leads its block, or not even that
+        scores = rng.integers(0, 3, (batch, beams, vocab_size)).astype("float32")
+        scores[:, :, banned] += highest
+        offsets = rng.integers(0, 2, (batch, beams)).astype("float32")
+        found = [array(field) for field in run(tensor(scores), tensor(offsets))]
+        scores[:, :, banned] = -1e30
+        for actual, expected in zip(found, expected_best(scores, offsets, count), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+
+
 def test_impossible_scores_come_last_and_padding_never():
     scores = np.full((1, 2, 1001), -1e30, "float32")
     scores[0, 1, 1000] = -5e29
@@ -44,9 +62,27 @@ def test_impossible_scores_come_last_and_padding_never():
     assert np.all(sums > -2e30)
 
 
-def test_likeliest_takes_the_lowest_of_equals():
+@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+def test_likeliest_takes_the_lowest_of_equals(target):
     scores = np.array([[1, 5, 2, 5], [0, 0, 0, 0], [-3, -2, -1, -1]], "float32")
-    np.testing.assert_array_equal(likeliest(tensor(scores)), [1, 0, 2])
+    with traced_for(target):
+        np.testing.assert_array_equal(likeliest(tensor(scores)), [1, 0, 2])
+        nothing = array(likeliest(tensor(scores + np.nan)))
+    assert np.all((nothing >= 0) & (nothing < 4))  # an id, whatever it is
+
+
+@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+def test_log_total_is_that_of_the_exponentials(target):
+    logits = np.random.default_rng(0).normal(size=(5, 703)).astype("float32")
+    logits[1] *= 60  # exponentials beyond float32
+    logits[2] -= 2000
+    logits[3, 7] = 3000  # and one that is all there is
+    logits[4] = -1e30
+    logits[4, -1] = 0
+    with traced_for(target):
+        found = array(log_total(tensor(logits)))
+    expected = np.logaddexp.reduce(logits.astype("float64"), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-6)
 
 
 def test_taken_rows_are_those_of_an_index():

@@ -1,18 +1,23 @@
-"""Peak memory of translating on a device: our int8 LiteRT file against CTranslate2's int8.
+"""Peak memory of translating on a device: our int8 LiteRT folder against CTranslate2's int8.
 
     pip install ctranslate2
     python benchmarks/device_memory.py [--size base] [--out FILE]
 
 Random weights, equal for both, each stored as int8. Each system runs in fresh processes that import
-what it needs to translate text (ours: NumPy, SentencePiece, LiteRT), load the file and translate
-sentences of 12 to 28 ids, greedily, one at a time on one thread. What counts is the peak of
-resident memory (`VmHWM`), so Linux only. CTranslate2 is also measured as it is used most, with a
-float32 file that it quantizes when it loads.
+what it needs to translate text, load the file and translate sentences of 12 to 28 ids, greedily,
+one at a time on one thread, from text to text with the same SentencePiece model: ours by
+`export.runner.Runner`, without a weight cache, when it makes one, and when it finds one. What
+counts is the peak of resident memory (`VmHWM`), so Linux only; pages of mapped files are counted.
+CTranslate2 is also measured as it is used most, with a float32 file that it quantizes when it
+loads. The time is that from a folder to the first answer, with the runtime's import in ours.
 """
 
 import argparse
+import dataclasses
 import json
+import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,33 +26,44 @@ import types
 
 from keras_transformer.quiet import start_tensorflow
 
-_REPEATS = 3
+_REPEATS = 5
 _COUNT = 12
+_EXTRA_LENGTH = 4
+_REFERENCE = "CTranslate2 int8"
 
-_PEAK = """
-import re
-status = open("/proc/self/status").read()
-print(int(re.search(r"^VmHWM:\\s+(\\d+) kB", status, re.M)[1]) / 1024)
-"""
 _OURS = """
-import json, sys
-import numpy as np, sentencepiece
-from ai_edge_litert.interpreter import Interpreter
-interpreter = Interpreter(model_path=sys.argv[1], num_threads=1)
-run = interpreter.get_signature_runner("translate")
-for ids in json.load(open(sys.argv[2])):
-    run(source_ids=np.array([ids], np.int32))
+import json, sys, time
+import sentencepiece
+from keras_transformer.export.runner import Runner
+texts = json.load(open(sys.argv[1]))
+start = time.perf_counter()
+runner = Runner(sys.argv[2], weight_cache=sys.argv[3] if len(sys.argv) > 3 else None)
+translate = lambda text: runner.translate([text])
 """
 _THEIRS = """
-import json, sys
+import json, sys, time
 import sentencepiece, ctranslate2
+texts = json.load(open(sys.argv[1]))
+start = time.perf_counter()
+tokenizer = sentencepiece.SentencePieceProcessor(model_file=sys.argv[3])
 translator = ctranslate2.Translator(
-    sys.argv[1], compute_type="int8", inter_threads=1, intra_threads=1
+    sys.argv[2], compute_type="int8", inter_threads=1, intra_threads=1
 )
-for ids in json.load(open(sys.argv[2])):
-    translator.translate_batch(
-        [[str(token) for token in ids[:-1]]], beam_size=1, max_decoding_length=len(ids) + 4
-    )
+def translate(text):
+    pieces = tokenizer.encode(text, out_type=str)
+    limit = len(pieces) + 1 + %d
+    found = translator.translate_batch([pieces], beam_size=1, max_decoding_length=limit)
+    return tokenizer.decode(found[0].hypotheses[0])
+"""
+_TRANSLATE = """
+translate(texts[0])
+seconds = time.perf_counter() - start
+for text in texts[1:]:
+    translate(text)
+import re
+status = open("/proc/self/status").read()
+peak = int(re.search(r"^VmHWM:\\s+(\\d+) kB", status, re.M)[1]) / 1024
+print(json.dumps({"MiB": peak, "seconds to the first answer": seconds}))
 """
 
 
@@ -57,45 +73,96 @@ def main():
     parser.add_argument("--out", help="JSON file for the figures")
     arguments = parser.parse_args()
     start_tensorflow()
-    import device
-
     import keras_transformer as kt
     from keras_transformer.interop.ctranslate2 import save_ctranslate2
 
-    options = types.SimpleNamespace(random=arguments.size, count=_COUNT, extra_length=4)
-    model, sources = device.random_model(kt, options)
-    tokenizer = types.SimpleNamespace(pieces=list(map(str, range(model.config.vocab_size))))
+    model, tokenizer, texts = random_task(kt, arguments.size)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        (folder / "ids.json").write_text(json.dumps(sources))
-        ours = folder / "model.tflite"
-        ours.write_bytes(device.converted(model, kt.Greedy(extra_length=4), "int8", sources))
+        (folder / "texts.json").write_text(json.dumps(texts))
+        save_ours(kt, model, tokenizer, texts, folder / "ours")
         save_ctranslate2(model, tokenizer, folder / "int8", quantization="int8")
         save_ctranslate2(model, tokenizer, folder / "float32")
+        cache, tokens = folder / "cache", folder / "ours" / "tokenizer.model"
+        theirs = _THEIRS % _EXTRA_LENGTH
         systems = {
-            "LiteRT int8": (_OURS, ours),
-            "CTranslate2 int8": (_THEIRS, folder / "int8"),
-            "CTranslate2 int8 from a float32 file": (_THEIRS, folder / "float32"),
+            "LiteRT int8": (_OURS, folder / "ours"),
+            "LiteRT int8, makes a weight cache": (_OURS, folder / "ours", cache),
+            "LiteRT int8, has a weight cache": (_OURS, folder / "ours", cache),
+            _REFERENCE: (theirs, folder / "int8", tokens),
+            f"{_REFERENCE} from a float32 file": (theirs, folder / "float32", tokens),
         }
-        peaks = {name: [] for name in systems}
+        drop_from_cache(folder)
+        found = {name: [] for name in systems}
         for _ in range(_REPEATS):
-            for name, (script, path) in systems.items():
-                peaks[name].append(peak(script, path, folder / "ids.json"))
-    found = {name: statistics.median(values) for name, values in peaks.items()}
-    ratio = found["LiteRT int8"] / found["CTranslate2 int8"]
-    print(f"{model.count_params():,} weights")
-    for name, mebibytes in found.items():
-        print(f"{name:38} {mebibytes:6.1f} MiB at most")
-    print(f"LiteRT int8 / CTranslate2 int8: {ratio:.2f}")
+            shutil.rmtree(cache, ignore_errors=True)
+            for name, (script, *paths) in systems.items():
+                found[name].append(measured(script, folder / "texts.json", *paths))
+    figures = {"weights": model.count_params(), "systems": summary(found)}
+    show(figures)
     if arguments.out:
-        figures = {"weights": model.count_params(), "MiB": found, "ratio": ratio}
         pathlib.Path(arguments.out).write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def peak(script, path, ids):
-    command = [sys.executable, "-c", script + _PEAK, str(path), str(ids)]
+def random_task(kt, size):
+    """A model of random weights, a SentencePiece model of as many characters, and sentences."""
+    import device
+
+    from keras_transformer.text import SentencePieceTokenizer
+
+    options = types.SimpleNamespace(random=size, count=_COUNT, extra_length=_EXTRA_LENGTH)
+    made, sources = device.random_model(kt, options)
+    size = made.config.vocab_size
+    letters = [chr(0x4E00 + index) for index in range(size - 5)]  # control ids, and the word mark
+    tokenizer = SentencePieceTokenizer.train(letters, size, model_type="char")
+    ids = {name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    model = kt.Transformer(dataclasses.replace(made.config, **ids))
+    model.set_weights(made.get_weights())
+    return model, tokenizer, [tokenizer.decode(row[:-2]) for row in sources]
+
+
+def save_ours(kt, model, tokenizer, texts, folder):
+    """The folder that `export_litert` writes, whose promises random weights do not keep."""
+    from keras_transformer.export import litert
+
+    folder.mkdir()
+    strategy = kt.Greedy(extra_length=_EXTRA_LENGTH)
+    translator = litert.device_translator(model, tokenizer, strategy, None, 512)
+    expected = litert.Expected.of(translator, texts)
+    calibration = litert.calibration_for("int8", translator, expected)
+    litert.write_mode(folder, translator, "int8", expected, calibration)
+
+
+def drop_from_cache(folder):
+    """As after a start of the machine: Linux may map what it has just written in pieces of 2 MB."""
+    for path in folder.rglob("*.*"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measured(script, *arguments):
+    command = [sys.executable, "-c", script + _TRANSLATE, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
+    return json.loads(done.stdout)
+
+
+def summary(found):
+    """Medians by system, and ratios of peaks to the reference's, round by round."""
+    systems = {}
+    for name, runs in found.items():
+        ratios = [a["MiB"] / b["MiB"] for a, b in zip(runs, found[_REFERENCE], strict=True)]
+        medians = {kind: statistics.median(run[kind] for run in runs) for kind in runs[0]}
+        systems[name] = {**medians, f"MiB to {_REFERENCE}": statistics.median(ratios)}
+    return systems
+
+
+def show(figures):
+    print(f"{figures['weights']:,} weights")
+    for name, values in figures["systems"].items():
+        mebibytes, seconds, ratio = values.values()
+        print(f"{name:38} {mebibytes:6.1f} MiB at most, {ratio:.2f} of CTranslate2's, ", end="")
+        print(f"{seconds:.3f} s to the first answer")
 
 
 if __name__ == "__main__":

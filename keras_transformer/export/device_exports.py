@@ -77,7 +77,9 @@ def export_classifier(
     _check_kind(model, (SequenceClassifier, TokenClassifier))
     check_flag(adds_eos=adds_eos)
     labels = _checked_labels(labels, model.num_classes)
-    extra = {"adds_eos": adds_eos, **({"labels": labels} if labels else {})}
+    extra = {"adds_eos": adds_eos, "num_classes": model.num_classes}
+    if labels:
+        extra["labels"] = labels
     export = _Export(_prepared(model), tokenizer, mode, checked_samples(samples), max_source_length)
     export.check_tokenizer(model.config.vocab_size)
     end = [tokenizer.eos_id] if adds_eos else []
@@ -212,7 +214,8 @@ class _Export:
             **{"format": device_folder.FORMAT, "mode": self.mode, "signature": signature},
             **{"vocab_size": self.vocab_size, "target_vocab_size": self.vocab_size},
             **{name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
-            **{"max_source_length": self.max_source_length, **extra},
+            **{"max_source_length": self.max_source_length},
+            **{"max_positions": config.max_positions, **extra},
             "sha256": device_folder.checksums(folder),
         }
         text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"

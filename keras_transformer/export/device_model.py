@@ -22,18 +22,23 @@ class DeviceModel:
     Args:
         folder: What an export for devices wrote.
         num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+        weight_cache: A folder for packed weights, made if missing, or `None`. The first model
+            packs its weights into a file there, and all later ones map that, which takes less
+            memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
+            `folder`. `steps` packs a copy of its own into memory.
 
     Attributes:
         metadata: What the folder says of itself, a dict.
 
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
-        ValueError: if a file is damaged, or does not belong to the others.
+        ValueError: if a file is damaged, or does not belong to the others; with `weight_cache`,
+            if the folder is of an export that did not say how large its outputs are.
+        OSError: if packed weights cannot be written to `weight_cache`.
+        RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
     """
 
-    def __init__(self, folder, *, num_threads=1):
-        from ai_edge_litert.interpreter import Interpreter
-
+    def __init__(self, folder, *, num_threads=1, weight_cache=None):
         if type(num_threads) is not int or num_threads < 1:
             raise ValueError(
                 f"`num_threads` must be a positive integer. Received: num_threads={num_threads!r}"
@@ -41,15 +46,19 @@ class DeviceModel:
         opened = open_folder(folder)
         self.metadata = opened.metadata
         self._tokenizer, self._target_tokenizer = opened.tokenizer, opened.target_tokenizer
-        try:
-            self._interpreter = Interpreter(model_path=str(opened.model), num_threads=num_threads)
+        self._path, self._num_threads = opened.model, num_threads
+        self._interpreter = self._packed = None
+        if weight_cache is None:
+            self._interpreter = self._new_interpreter()
             self._tensors = self._interpreter.get_signature_list()
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{opened.model} must be a model that this version of LiteRT can run. "
-                f"Received: {error}"
-            ) from error
+        else:
+            from keras_transformer.export.packed_weights import PackedModel
+
+            self._packed = PackedModel(opened, weight_cache, num_threads)
+            self._tensors = self._packed.signatures
         self._check_signature(opened.model)
+        if self._packed:
+            self._packed.reserve()
         self._lock = threading.Lock()
         self._calls = {}  # signature runners by name
 
@@ -118,6 +127,17 @@ class DeviceModel:
                 yield token
             state.update((name, value) for name, value in outputs.items() if name in state)
 
+    def _new_interpreter(self):
+        from ai_edge_litert.interpreter import Interpreter
+
+        try:
+            return Interpreter(model_path=str(self._path), num_threads=self._num_threads)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{self._path} must be a model that this version of LiteRT can run. "
+                f"Received: {error}"
+            ) from error
+
     def _check_signature(self, path):
         name = self.metadata["signature"]
         needed = _TENSORS.get(name)
@@ -162,7 +182,10 @@ class DeviceModel:
     def _run(self, signature, **tensors):
         """The outputs of a signature, by name: their order in a file is the converter's whim."""
         with self._lock:  # an interpreter has one set of tensors; what comes out of it is a copy
+            if self._packed and signature == self.metadata["signature"]:
+                return self._packed.run(**tensors)
             if signature not in self._calls:
+                self._interpreter = self._interpreter or self._new_interpreter()
                 self._calls[signature] = self._interpreter.get_signature_runner(signature)
             return self._calls[signature](**tensors)
 

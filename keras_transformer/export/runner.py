@@ -4,7 +4,8 @@ sentencepiece; nothing else.
     python -m keras_transformer.export.runner FOLDER "text" ["text" ...]
 """
 
-import argparse
+import atexit
+import contextlib
 import dataclasses
 import os
 import sys
@@ -33,13 +34,20 @@ class Runner(DeviceModel):
     Args:
         folder: What an export for devices wrote.
         num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+        weight_cache: A folder for packed weights, made if missing, or `None`. The first model
+            packs its weights into a file there, and all later ones map that, which takes less
+            memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
+            `folder`. `stream` packs a copy of its own into memory.
 
     Attributes:
         metadata: What the folder says of itself, a dict.
 
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
-        ValueError: if a file is damaged, or does not belong to the others.
+        ValueError: if a file is damaged, or does not belong to the others; with `weight_cache`,
+            if the folder is of an export that did not say how large its outputs are.
+        OSError: if packed weights cannot be written to `weight_cache`.
+        RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
     """
 
     def translate(self, texts):
@@ -179,8 +187,19 @@ def main(arguments=None):
     options = _parser().parse_intermixed_args(arguments)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
+    with _only_python_speaks() if options.weight_cache else contextlib.nullcontext():
+        fault = _fault(options)
+    if fault:
+        print(f"runner: error: {fault}", file=sys.stderr)
+    return int(fault is not None)
+
+
+def _fault(options):
+    """Writes the answers; returns what is wrong, or `None`."""
     try:
-        runner = Runner(options.folder, num_threads=options.threads)
+        runner = Runner(
+            options.folder, num_threads=options.threads, weight_cache=options.weight_cache
+        )
         for text in options.texts or _standard_input():
             for piece in _answers(runner, text, options):
                 print(piece, end="", flush=True)
@@ -188,12 +207,32 @@ def main(arguments=None):
         # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        print(f"runner: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return str(error)
+    return None
+
+
+@contextlib.contextmanager
+def _only_python_speaks():
+    """LiteRT tells on standard error what it looks for; what goes wrong, it raises too."""
+    saved = os.dup(2)
+    _turn_away_standard_error()
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        atexit.register(_turn_away_standard_error)  # it has last words
+
+
+def _turn_away_standard_error():
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
 
 
 def _parser():
+    import argparse  # half a megabyte that an app does not need
+
     parser = argparse.ArgumentParser(
         prog="python -m keras_transformer.export.runner",
         description="Translates with an exported LiteRT folder, or continues prompts, or "
@@ -217,6 +256,12 @@ def _parser():
         "--stream", action="store_true", help="write each word as soon as nothing can change it"
     )
     parser.add_argument("--threads", type=int, default=1, help="of the interpreter (%(default)s)")
+    parser.add_argument(
+        "--weight-cache",
+        metavar="DIR",
+        help="folder for packed weights, made by the first run and mapped by later ones: less "
+        "memory, the same answers",
+    )
     return parser
 
 

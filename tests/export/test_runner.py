@@ -77,10 +77,10 @@ def test_runs_where_nothing_else_is_installed(device, live, texts, repo_root, tm
     code = "from importlib.util import find_spec; print(*map(find_spec, ['tensorflow', 'keras']))"
     assert subprocess.check_output([python, "-c", code], text=True).split() == ["None", "None"]
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
-    answers = subprocess.check_output(
-        [python, "-m", MODULE, device.path, *texts], env=environment, cwd=tmp_path, text=True
-    )
-    assert answers.splitlines() == live.translate(texts)
+    for options in ([], ["--weight-cache", "made"], ["--weight-cache", "made"]):
+        command = [python, "-m", MODULE, device.path, *options, *texts]
+        answers = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
+        assert answers.splitlines() == live.translate(texts)
 
 
 def test_threads_get_what_one_gets(runner, live, texts, other_texts):

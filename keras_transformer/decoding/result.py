@@ -11,6 +11,7 @@ from keras_transformer.decoding.growth import Growth
 from keras_transformer.layers.targets import BATCHES, traced_for
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
+_BLOCK = 16  # slots that come at a time: fewer are not looked at in vain, more are copied less
 _LEAST_ROWS = 8  # that XLA compiles a loop for, where a batch shrinks
 
 
@@ -49,7 +50,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
     config = model.config
     strategy.check_ids(config, config.target_size)
     limits, slots = source_limits(source_ids, strategy, config)
-    first, growth = _growth(model, slots, ops.shape(source_ids), strategy.beams, jit_compile)
+    first, growth = _growth(model, slots, ops.shape(source_ids), jit_compile)
 
     def start(source_ids):
         return model.start(model.encode(source_ids), first, strategy.beams)
@@ -98,25 +99,24 @@ def generate(model, prompt_ids, strategy):
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + strategy.extra_length
     limits, slots = _limited(limits, width + strategy.extra_length, strategy, config)
-    first, growth = _growth(model, slots, (batch, width), strategy.beams)
+    first, growth = _growth(model, slots, (batch, width))
     cache = model.start(batch, first, strategy.beams)
     inputs = dict(prefix_ids=prompt_ids, source_ids=prompt_ids)
     found = _search(model, strategy, cache, limits, slots, growth, **inputs)
     return _result(found, limits, config)
 
 
-def _growth(model, slots, shape, beams, jit_compile=False):
+def _growth(model, slots, shape, jit_compile=False):
     """The slots to start with for inputs of this (B, S) shape, and the `Growth` from there on."""
     if isinstance(slots, int):  # all sizes are known, and to be fixed: eager, JAX
         return slots, None
     rows, length = shape
-    block = 16
     first = ops.minimum(length + _LONGER, slots)
     select = None if isinstance(rows, int) else model.select
     if jit_compile:
         growth = Growth(model.grow, first, slots - first, select, least=_LEAST_ROWS, compile=xla)
     else:
-        growth = Growth(model.grow, ops.minimum(first, block), block, select)
+        growth = Growth(model.grow, ops.minimum(first, _BLOCK), _BLOCK, select)
     return ops.minimum(slots, 0), growth
 
 

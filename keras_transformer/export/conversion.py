@@ -45,6 +45,7 @@ def convert(module, mode, calibration=None):
     """
     from keras_transformer.export import flatbuffer
     from keras_transformer.export.calibration import statistics
+    from keras_transformer.export.partitions import without_border_copies
     from keras_transformer.export.quantization import quantized
 
     number_format = mode_named(mode)
@@ -62,6 +63,7 @@ def convert(module, mode, calibration=None):
     flatbuffer.argmax_for_top_1(graph)
     seen = statistics(calibration, float_file) if needed else None
     graph = quantized(graph, number_format, seen)
+    without_border_copies(graph)
     content = flatbuffer.write_small(graph) if mode != "float32" else flatbuffer.write(graph)
     return content, flatbuffer.read(content)
 

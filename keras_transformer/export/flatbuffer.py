@@ -100,7 +100,7 @@ def lookups_for_gathers(model):
     """
     count = 0
     for graph, op in _operators(model):
-        if _builtin(model.operatorCodes[op.opcodeIndex]) != schema.BuiltinOperator.GATHER:
+        if builtin_of(model, op) != schema.BuiltinOperator.GATHER:
             continue
         table, ids = (graph.tensors[index] for index in op.inputs[:2])
         is_weight = model.buffers[table.buffer].data is not None
@@ -108,7 +108,7 @@ def lookups_for_gathers(model):
         by_rows = op.builtinOptions is None or op.builtinOptions.axis == 0
         is_matrix = len(table.shape) == 2 and len(ids.shape) == 1
         if is_weight and is_float and is_matrix and by_rows:
-            op.opcodeIndex = _operator_code(model, _EMBEDDING_LOOKUP)
+            op.opcodeIndex = operator_code(model, _EMBEDDING_LOOKUP)
             op.inputs = [op.inputs[1], op.inputs[0]]
             op.builtinOptions, op.builtinOptionsType = None, 0
             count += 1
@@ -129,22 +129,25 @@ def argmax_for_top_1(model):
         users = collections.Counter(index for op in graph.operators for index in op.inputs)
         users.update(graph.outputs)
         for op in list(graph.operators):
-            if _builtin(model.operatorCodes[op.opcodeIndex]) != schema.BuiltinOperator.TOPK_V2:
+            if builtin_of(model, op) != schema.BuiltinOperator.TOPK_V2:
                 continue
-            row, count_of = (graph.tensors[index] for index in op.inputs)
-            wanted = model.buffers[count_of.buffer].data
+            row = graph.tensors[op.inputs[0]]
+            wanted = numbers(model, graph, op.inputs[1])
             values, indices = op.outputs
             readers = [other for other in graph.operators if indices in other.inputs]
-            is_best = wanted is not None and np.frombuffer(bytes(wanted), np.int32).tolist() == [1]
+            is_best = wanted is not None and wanted.tolist() == [1]
             if not is_best or users[values] or len(row.shape) != 2 or len(readers) != 1:
                 continue
             (reader,) = readers
-            if _builtin(model.operatorCodes[reader.opcodeIndex]) != schema.BuiltinOperator.RESHAPE:
+            if builtin_of(model, reader) != schema.BuiltinOperator.RESHAPE:
                 continue
             if len(graph.tensors[reader.outputs[0]].shape) != 1:
                 continue
-            op.opcodeIndex = _operator_code(model, schema.BuiltinOperator.ARG_MAX)
-            op.inputs, op.outputs = [op.inputs[0], _constant(model, graph, 1)], reader.outputs
+            op.opcodeIndex = operator_code(model, schema.BuiltinOperator.ARG_MAX)
+            op.inputs, op.outputs = (
+                [op.inputs[0], add_constant(model, graph, np.int32(1))],
+                reader.outputs,
+            )
             op.builtinOptionsType = schema.BuiltinOptions.ArgMaxOptions
             op.builtinOptions = schema.ArgMaxOptionsT()
             op.builtinOptions.outputType = schema.TensorType.INT32
@@ -163,6 +166,41 @@ def weight_bytes(model):
     """The bytes of all constants; equal ones are stored once and count once."""
     kept = {hashlib.sha256(data).digest(): len(data) for data in map(_data, model.buffers)}
     return sum(kept.values())
+
+
+def builtin_of(model, op):
+    """Which `BuiltinOperator` an op is."""
+    return _builtin(model.operatorCodes[op.opcodeIndex])
+
+
+def add_constant(model, graph, values):
+    """The index of a new tensor of these int32, int64 or float32 numbers in a sub-graph."""
+    values = np.asarray(values)
+    buffer, tensor = schema.BufferT(), schema.TensorT()
+    buffer.data = np.frombuffer(values.tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    tensor.name, tensor.shape = b"", list(values.shape)
+    tensor.type = getattr(schema.TensorType, values.dtype.name.upper())
+    tensor.buffer = len(model.buffers) - 1
+    graph.tensors.append(tensor)
+    return len(graph.tensors) - 1
+
+
+def numbers(model, graph, tensor):
+    """The int32 numbers of a constant tensor, flat; `None` of one that is not constant."""
+    data = model.buffers[graph.tensors[tensor].buffer].data
+    return None if data is None else np.frombuffer(bytes(data), np.int32)
+
+
+def operator_code(model, builtin):
+    """The index of an op's code, which is added where the model lacks it."""
+    for index, code in enumerate(model.operatorCodes):
+        if _builtin(code) == builtin:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode, code.deprecatedBuiltinCode, code.version = builtin, min(builtin, 127), 1
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
 
 
 class WeightOp(typing.NamedTuple):
@@ -190,7 +228,7 @@ class WeightOp(typing.NamedTuple):
 def weight_ops(model):
     """Every `WeightOp` of the model, graph by graph, in the order in which they run."""
     for graph, op in _operators(model):
-        builtin = _builtin(model.operatorCodes[op.opcodeIndex])
+        builtin = builtin_of(model, op)
         if builtin in (_FULLY_CONNECTED, _EMBEDDING_LOOKUP):
             weight = graph.tensors[op.inputs[1]]
             data = _data(model.buffers[weight.buffer])
@@ -250,24 +288,3 @@ def _operators(model):
 def _builtin(code):
     # Codes beyond 127 stand in the newer field, the others in both.
     return max(code.builtinCode, code.deprecatedBuiltinCode)
-
-
-def _constant(model, graph, value):
-    """The index of a new int32 tensor of one number in a sub-graph."""
-    buffer, tensor = schema.BufferT(), schema.TensorT()
-    buffer.data = np.frombuffer(np.int32(value).tobytes(), np.uint8)
-    model.buffers.append(buffer)
-    tensor.name, tensor.shape, tensor.type = b"", [], schema.TensorType.INT32
-    tensor.buffer = len(model.buffers) - 1
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def _operator_code(model, builtin):
-    for index, code in enumerate(model.operatorCodes):
-        if _builtin(code) == builtin:
-            return index
-    code = schema.OperatorCodeT()
-    code.builtinCode, code.deprecatedBuiltinCode, code.version = builtin, min(builtin, 127), 1
-    model.operatorCodes.append(code)
-    return len(model.operatorCodes) - 1

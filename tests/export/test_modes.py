@@ -22,6 +22,7 @@ from keras_transformer.export import (
 from keras_transformer.export.calibration import Calibration, statistics
 from keras_transformer.export.conversion import check_size, convert, float_file
 from keras_transformer.export.device_graphs import DeviceModule
+from keras_transformer.export.partitions import border_copies
 from keras_transformer.layers.folding import kept_apart
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
@@ -74,6 +75,12 @@ def test_ops_are_builtin(mode, files):
     assert {"EMBEDDING_LOOKUP", "FULLY_CONNECTED", "WHILE"} <= set(names)
     assert not [name for name in names if name.startswith(("CUSTOM", "FLEX"))]
     assert ("QUANTIZE" in names) == (mode == "int8_full")
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_no_copy_stands_at_a_border_of_xnnpacks(mode, files):
+    graph = files[mode][1]
+    assert not any(border_copies(graph, index) for index in range(len(graph.subgraphs)))
 
 
 @pytest.mark.parametrize("mode", list(MODES))

@@ -9,12 +9,14 @@ is a wrong answer. So a name here says all that the packed weights depend on, an
 the file is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
 """
 
+import ctypes
 import errno
 import hashlib
 import mmap
 import os
 import pathlib
 import platform
+import sys
 
 import numpy as np
 
@@ -62,6 +64,7 @@ class PackedModel:
         if not _is_whole(cache):
             _build(opened.model, cache, num_threads)
         self._model = _load(opened.model, cache, num_threads)
+        self._file = MappedFile(opened.model)
         self.signatures = self._model.get_signature_list()
 
     def reserve(self):
@@ -97,6 +100,7 @@ class PackedModel:
             self._model.run_by_name(self._name, {name: buffer}, self._buffers)
         finally:
             buffer.destroy()
+            self._file.let_go()
         written = {output: self._written(output, largest[output]) for output in self._words}
         return {output: self._shaped(output, written, ids.shape[1]) for output in written}
 
@@ -141,6 +145,34 @@ def _count(fields, name):
             f"it: export the model again. Received: {value!r}"
         )
     return value
+
+
+class MappedFile:
+    """A file that something else has mapped into this process, for reading only.
+
+    LiteRT looks embeddings up in the model's file, and Linux maps 64 KiB around each: in the end
+    most of the vocabulary, a fifth of the memory at base size.
+    """
+
+    LEAST_BYTES = 2**23  # a smaller file is left alone: it is not worth the time
+
+    def __init__(self, path):
+        self._ranges = []
+        if sys.platform != "linux" or path.stat().st_size < self.LEAST_BYTES:
+            return
+        name = str(path.resolve())
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.rstrip("\n").split(maxsplit=5) for line in file]
+        for line in lines:
+            if line[-1] == name and "w" not in line[1]:
+                start, end = (int(number, 16) for number in line[0].split("-"))
+                self._ranges.append((ctypes.c_void_p(start), ctypes.c_size_t(end - start)))
+        self._advise = ctypes.CDLL(None).madvise
+
+    def let_go(self):
+        """Gives the pages back that were read; they come from the system's cache when needed."""
+        for start, size in self._ranges:
+            self._advise(start, size, mmap.MADV_DONTNEED)
 
 
 # --- The file ------------------------------------------------------------------------------

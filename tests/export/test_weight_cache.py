@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -155,6 +156,26 @@ def test_threads(searches, weight_cache, texts, other_texts):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = pool.map(lambda text: packed.translate([text])[0], everything)
         assert list(answers) == plain.translate(everything)
+
+
+def mapped_kilobytes(path):
+    """What of a file is in the memory of this process."""
+    with open("/proc/self/smaps", encoding="utf-8", errors="surrogateescape") as file:
+        of_file = file.read().split(f"{path.resolve()}\n")[1:]
+    return sum(int(part.partition("\nRss:")[2].split()[0]) for part in of_file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is mapped")
+def test_pages_of_a_large_file_are_given_back(device, weight_cache, texts, monkeypatch):
+    small = Runner(device.path, weight_cache=weight_cache)
+    expected = small.translate(texts)
+    assert mapped_kilobytes(device.path / "model.tflite") > 0
+    del small
+    monkeypatch.setattr(packed_weights.MappedFile, "LEAST_BYTES", 1)
+    large = Runner(device.path, weight_cache=weight_cache)
+    for _ in range(2):
+        assert large.translate(texts) == expected
+        assert mapped_kilobytes(device.path / "model.tflite") == 0
 
 
 def test_streams_have_an_interpreter_of_their_own(searches, weight_cache, texts, tmp_path):

@@ -2,6 +2,7 @@
 
 const DELAY = 80; // milliseconds without a key before a text is sent
 const SLOW = 250; // milliseconds after which an old translation is shown as old
+const TAKEOVER = 5000; // milliseconds that a newer site has to take over
 const element = (id) => document.getElementById(id);
 const source = element('source');
 const target = element('target');
@@ -70,7 +71,6 @@ async function keepForOffline() {
   const service = navigator.serviceWorker;
   if (!service) return; // plain HTTP, or a private window
   try {
-    const registration = await service.register('service_worker.js');
     const isFirstVisit = !service.controller;
     const changed = new Promise((resolve) => {
       service.addEventListener('controllerchange', () => {
@@ -79,9 +79,11 @@ async function keepForOffline() {
         resolve();
       });
     });
+    const registration = await service.register('service_worker.js');
     if (registration.waiting && !isFirstVisit) {
       registration.waiting.postMessage('activate');
-      await new Promise(() => {}); // until the page is loaded again
+      // Until the page is loaded again; the older site is better than none.
+      await new Promise((resolve) => setTimeout(resolve, TAKEOVER));
     }
     if (isFirstVisit) await changed;
   } catch (error) {

@@ -21,6 +21,7 @@ const TYPES = {
   '.svg': 'image/svg+xml',
   '.wasm': 'application/wasm',
 };
+const LOOK = 1500; // ms on a page: Chromium looks for a newer site a second after the last visit
 const PATH = '/some/where/'; // a site must not need the root of its server
 
 function serve(folder) {
@@ -175,7 +176,7 @@ async function update(page, server, site, title) {
   server.replace(site);
   let state;
   for (let visits = 0; visits < 20 && (await page.title()) !== title; visits += 1) {
-    await page.waitForTimeout(200);
+    await page.waitForTimeout(LOOK);
     await page.reload();
     state = await settled(page);
   }

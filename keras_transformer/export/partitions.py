@@ -179,11 +179,11 @@ def _outline(graph):
     sides = [*graph.inputs, *graph.outputs]
     outline.tensors = []
     for index in sides:
-        tensor, model = schema.TensorT(), graph.tensors[index]
+        tensor, like = schema.TensorT(), graph.tensors[index]
         tensor.type, tensor.shape, tensor.shapeSignature = (
-            model.type,
-            model.shape,
-            model.shapeSignature,
+            like.type,
+            like.shape,
+            like.shapeSignature,
         )
         tensor.name, tensor.buffer = b"", 0
         outline.tensors.append(tensor)

@@ -6,8 +6,8 @@ until sizes change. When larger sizes move the workspace, it looks at the copies
 while some still know memory that LiteRT has given back since. Where the workspace now lies just
 there, a copy between the two is left out for good, and a wrong text comes out, once in a while.
 Copies inside of one part, and those that LiteRT makes itself, never meet that: those at a border
-are left to LiteRT. Seen in ai-edge-litert 2.3.0; whichever version runs the file, it is safe where
-the graph is cut in the same places.
+are left to LiteRT. Seen in ai-edge-litert 2.3.0, not in 2.1.0. Another version may cut the graph
+elsewhere; in a file that one of these two has cleared, the other finds none either.
 """
 
 import numpy as np

@@ -55,13 +55,11 @@ def border_copies(model, index):
     graph = model.subgraphs[index]
     found = []
     for inputs, outputs in _parts(model, index):
-        inside = _made_from(graph, inputs, outputs)
-        # Constants stay where they are for good.
-        outside = outputs | {tensor for tensor in inputs if not _is_constant(model, graph, tensor)}
-        for op in inside:
+        outside = inputs | outputs
+        for op in _made_from(graph, inputs, outputs):
             if flatbuffer.builtin_of(model, op) not in _LEFT_TO_LITERT:
                 continue
-            tensors = {
+            tensors = {  # constants stay where they are for good
                 int(tensor)
                 for tensor in (*op.inputs, *op.outputs)
                 if not _is_constant(model, graph, tensor)

@@ -151,7 +151,7 @@ class MappedFile:
     """A file that something else has mapped into this process, for reading only.
 
     LiteRT looks embeddings up in the model's file, and Linux maps 64 KiB around each: in the end
-    most of the vocabulary, a fifth of the memory at base size.
+    most of the vocabulary.
     """
 
     LEAST_BYTES = 2**23  # a smaller file is left alone: it is not worth the time

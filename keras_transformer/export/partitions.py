@@ -17,7 +17,6 @@ from keras_transformer.export import flatbuffer
 from keras_transformer.quiet import quiet
 
 _OPS = schema.BuiltinOperator
-_INT32 = schema.TensorType.INT32
 _MOST_ROUNDS = 10  # each moves a border by an op
 
 
@@ -110,13 +109,12 @@ def _join_as_integers(model, graph, op):
 
 def _as_integers(graph, index):
     """The index of a new int32 tensor of the shape of a float32 one."""
-    tensor, like = schema.TensorT(), graph.tensors[index]
-    if like.type != schema.TensorType.FLOAT32:
+    tensor = _like(graph.tensors[index])
+    if tensor.type != schema.TensorType.FLOAT32:
         raise RuntimeError(
-            f"tensors that are joined must be of float32. Received: type {like.type}"
+            f"tensors that are joined must be of float32. Received: type {tensor.type}"
         )
-    tensor.type, tensor.shape, tensor.shapeSignature = _INT32, like.shape, like.shapeSignature
-    tensor.name, tensor.buffer = b"", 0
+    tensor.type = schema.TensorType.INT32
     graph.tensors.append(tensor)
     return len(graph.tensors) - 1
 
@@ -175,20 +173,19 @@ def _outline(graph):
     """A sub-graph that takes and gives the same as this one, and does nothing."""
     outline = schema.SubGraphT()
     sides = [*graph.inputs, *graph.outputs]
-    outline.tensors = []
-    for index in sides:
-        tensor, like = schema.TensorT(), graph.tensors[index]
-        tensor.type, tensor.shape, tensor.shapeSignature = (
-            like.type,
-            like.shape,
-            like.shapeSignature,
-        )
-        tensor.name, tensor.buffer = b"", 0
-        outline.tensors.append(tensor)
+    outline.tensors = [_like(graph.tensors[index]) for index in sides]
     outline.inputs = list(range(len(graph.inputs)))
     outline.outputs = list(range(len(graph.inputs), len(sides)))
     outline.operators = []
     return outline
+
+
+def _like(tensor):
+    """A tensor of the same type and shape, without a name and not constant."""
+    new = schema.TensorT()
+    new.type, new.shape, new.shapeSignature = tensor.type, tensor.shape, tensor.shapeSignature
+    new.name, new.buffer = b"", 0
+    return new
 
 
 def _is_constant(model, graph, tensor):

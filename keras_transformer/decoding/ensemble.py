@@ -74,9 +74,9 @@ class Ensemble:
         pairs = zip(self.models, memory, strict=True)
         return tuple(model.start(own, max_length, beams) for model, own in pairs)
 
-    def output_kernel(self):
+    def step_layers(self):
         """Those of all members."""
-        return tuple(model.output_kernel() for model in self.models)
+        return [layer for model in self.models for layer in model.step_layers()]
 
     def step(
         self,
@@ -85,18 +85,14 @@ class Ensemble:
         position,
         beams=1,
         return_attention_scores=False,
-        output_kernel=None,
     ):
         """As `Transformer.step`, with log-probabilities in the place of logits.
 
         Attention is the mean of the members'.
         """
-        kernels = output_kernel or [None] * len(self.models)
         options = (position, beams, return_attention_scores)
-        found = [
-            model.step(token_ids, own, *options, kernel)
-            for model, own, kernel in zip(self.models, cache, kernels, strict=True)
-        ]
+        pairs = zip(self.models, cache, strict=True)
+        found = [model.step(token_ids, own, *options) for model, own in pairs]
         logits, caches, *weights = zip(*found, strict=True)
         means = [sum(each) / len(each) for each in weights]
         return _mean(logits), tuple(caches), *means

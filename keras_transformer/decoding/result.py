@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.growth import Growth
+from keras_transformer.layers import ready_kernels
 from keras_transformer.layers.targets import BATCHES, traced_for
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
@@ -23,7 +24,16 @@ class DecodingResult(NamedTuple):
     hypotheses: object  # `Hypotheses`, all that the search gives
 
 
-def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, jit_compile=False):
+def decode(
+    model,
+    source_ids,
+    strategy,
+    *,
+    prefix_ids=None,
+    allowed_ids=None,
+    jit_compile=False,
+    stays_here=False,
+):
     """Decodes a batch of source ids.
 
     A row without any token but EOS and pads gives an empty row. Each row's limit is the number
@@ -31,7 +41,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
 
     Args:
         model: A `Transformer`, or anything with its `config`, `encode`, `start`, `step`, `reorder`,
-            `grow`, `select` and `output_kernel`, such as an `Ensemble`.
+            `grow`, `select` and `step_layers`, such as an `Ensemble`.
         source_ids: (B, S) int32, pieces and EOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; or `None`. They
@@ -40,6 +50,8 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
             each row may go on with, then pads; or `None`.
         jit_compile: Whether XLA compiles the model and the loop where this is a TensorFlow graph
             for all sizes, once for each size that comes. B must be a power of two then.
+        stays_here: Whether such a graph runs on this machine alone, and may be made for its
+            processor.
 
     Returns:
         A `DecodingResult`.
@@ -57,7 +69,7 @@ def decode(model, source_ids, strategy, *, prefix_ids=None, allowed_ids=None, ji
 
     cache = (xla(start) if jit_compile else start)(source_ids)
     inputs = dict(prefix_ids=prefix_ids, allowed_ids=allowed_ids, source_ids=source_ids)
-    found = _search(model, strategy, cache, limits, slots, growth, **inputs)
+    found = _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs)
     return _result(found, limits, config)
 
 
@@ -71,7 +83,7 @@ def source_limits(source_ids, strategy, config):
     return _limited(limits, slots, strategy, config)
 
 
-def generate(model, prompt_ids, strategy):
+def generate(model, prompt_ids, strategy, *, stays_here=False):
     """Continues a batch of prompts.
 
     Each row's limit is the number of its own tokens plus `strategy.extra_length`; an empty prompt
@@ -79,9 +91,10 @@ def generate(model, prompt_ids, strategy):
 
     Args:
         model: A `LanguageModel`, or anything with its `config`, `start`, `step`, `reorder`, `grow`,
-            `select` and `output_kernel`.
+            `select` and `step_layers`.
         prompt_ids: (B, P) int32 tokens without BOS, then pads.
         strategy: A search strategy, such as `Greedy()` or `BeamSearch()`.
+        stays_here: As of `decode`.
 
     Returns:
         A `DecodingResult`; its rows begin with the prompts.
@@ -102,7 +115,7 @@ def generate(model, prompt_ids, strategy):
     first, growth = _growth(model, slots, (batch, width))
     cache = model.start(batch, first, strategy.beams)
     inputs = dict(prefix_ids=prompt_ids, source_ids=prompt_ids)
-    found = _search(model, strategy, cache, limits, slots, growth, **inputs)
+    found = _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs)
     return _result(found, limits, config)
 
 
@@ -120,15 +133,16 @@ def _growth(model, slots, shape, jit_compile=False):
     return ops.minimum(slots, 0), growth
 
 
-def _search(model, strategy, cache, limits, slots, growth, **inputs):
+def _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs):
     """The `Hypotheses` of a strategy, whose other arguments these are."""
-    options = strategy.step_options
     is_batch = growth is not None and growth.select is not None
     runs_ops = is_batch and growth.compile is None  # TensorFlow's own
-    if runs_ops:
-        options = {**options, "output_kernel": model.output_kernel()}
-    step = functools.partial(model.step, beams=strategy.beams, **options)
-    with traced_for(BATCHES) if runs_ops else contextlib.nullcontext():
+    step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
+    with contextlib.ExitStack() as stack:
+        if runs_ops:
+            stack.enter_context(traced_for(BATCHES))
+            in_blocks = stays_here and ready_kernels.suit_this_machine()
+            stack.enter_context(ready_kernels.ready(model.step_layers(), in_blocks))
         return strategy.search(
             step,
             cache,

@@ -249,7 +249,8 @@ class Translator:
 
             def search(source_ids, *arrays):
                 given = dict(zip(guides, arrays, strict=True))
-                return decode(self.model, source_ids, strategy, jit_compile=jit_compile, **given)
+                options = dict(jit_compile=jit_compile, stays_here=True)
+                return decode(self.model, source_ids, strategy, **options, **given)
 
             self._searches[strategy, guides] = compiled(
                 search, self.model, 1 + len(guides), jit_compile

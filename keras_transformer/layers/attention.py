@@ -109,6 +109,10 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             return self._merge_heads(context_BNTU), weights_BNTT
         return self._merge_heads(self._long_or_plain(inputs, *states, sight, training))
 
+    def step_layers(self):
+        """The projections that `step` makes, for `layers.ready_kernels`."""
+        return [self.query_key_value, self.output_projection]
+
     def step(self, inputs, cache, slots):
         """The next tokens only, with the keys and values of earlier ones from a cache.
 
@@ -244,6 +248,10 @@ class CrossAttention(MultiHeadAttention):
             sees_B111 = ops.expand_dims(ops.any(attention_mask, axis=-1, keepdims=True), 1)
             value_BNSU = value_BNSU * ops.cast(sees_B111, value_BNSU.dtype)
         return apart(key_BNSH) * self._key_factor, value_BNSU
+
+    def step_layers(self):
+        """The projections that `step` makes, for `layers.ready_kernels`."""
+        return [self.query_projection, self.output_projection]
 
     def step(self, query, cache, bias=None, return_attention_scores=False):
         """`call` with the keys and values that `start` gave: (B, T, D) -> (B, T, output_dim).

@@ -182,3 +182,6 @@ class TransformerBlock(keras.layers.Layer):
             self._enter(FEED_FORWARD, states, **norm), training=norm.get("training", False)
         )
         return self._leave(FEED_FORWARD, states, fed, block_inputs, **norm)
+
+    def _feeding_layers(self):
+        return self.feed_forward.step_layers() if self.use_feed_forward else []

@@ -85,6 +85,10 @@ class EncoderBlock(TransformerBlock):
         """An empty cache for `step`: keys (B, N, `size` * K, H), values (B, N, `size` * K, U)."""
         return self._start_self_attention(batch, size, beams)
 
+    def step_layers(self):
+        """The projections that `step` makes, for `layers.ready_kernels`."""
+        return [*self.self_attention.step_layers(), *self._feeding_layers()]
+
     def step(self, inputs, cache, slots):
         """The causal call for the next T tokens, at `slots`: their states, the new cache."""
         attended, cache = self.self_attention.step(
@@ -182,6 +186,12 @@ class DecoderBlock(TransformerBlock):
         """
         cross_cache = self.cross_attention.start(memory, attention_mask=memory_mask)
         return self._start_self_attention(ops.shape(memory)[0], size, beams), cross_cache
+
+    def step_layers(self):
+        """As of `EncoderBlock`."""
+        attentions = self.self_attention, self.cross_attention
+        layers = [layer for attention in attentions for layer in attention.step_layers()]
+        return [*layers, *self._feeding_layers()]
 
     def step(self, inputs, cache, slots, memory_bias=None, return_attention_scores=False):
         """`call` for the next T tokens; returns their states and the new cache.

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import check_size
+from keras_transformer.layers import ready_kernels
 from keras_transformer.layers.projection import reshape
 
 
@@ -49,7 +50,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs, reverse=False):
         if reverse:
-            return self.logits(inputs, ops.transpose(self.embeddings))
+            return self._logits(inputs)
         return self._checked_lookup(inputs)
 
     def lookup(self, ids):
@@ -58,19 +59,15 @@ class TokenEmbedding(keras.layers.Layer):
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
         return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
 
-    def kernel(self):
-        """The matrix turned round for `logits`, (D, V) in the compute dtype.
+    def ready_kernel(self, in_blocks):
+        """What `layers.ready_kernels` holds for the logits: `Blocks`, or the matrix turned round.
 
-        For many calls of them on TensorFlow, whose product turns it round itself at every call.
+        TensorFlow's matrix product would turn it round itself at every step.
         """
-        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
-
-    def logits(self, states, kernel):
-        """The call with `reverse=True`, with what `kernel` gave."""
-        leading = ops.shape(states)[:-1]
-        rows = ops.cast(ops.reshape(states, (-1, self.dim)), self.compute_dtype)
-        logits = ops.matmul(rows, kernel)
-        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        if in_blocks and ready_kernels.is_large(table):
+            return ready_kernels.cut_turned(table)
+        return ops.transpose(table)
 
     def compute_output_spec(self, inputs, reverse=False):
         shape = self.compute_output_shape(inputs.shape, reverse)
@@ -88,6 +85,13 @@ class TokenEmbedding(keras.layers.Layer):
             "dim": self.dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
+
+    def _logits(self, states):
+        kernel = ready_kernels.kernel_of(self)
+        kernel = ops.transpose(self.embeddings) if kernel is None else kernel
+        leading = ops.shape(states)[:-1]
+        logits = ready_kernels.product(ops.reshape(states, (-1, self.dim)), kernel)
+        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))
 
     def _checked_lookup(self, ids):
         known = ops.logical_and(ids >= 0, ids < self.vocab_size)

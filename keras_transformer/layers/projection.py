@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers import ready_kernels
+
 
 def reshape(inputs, shape):
     """`ops.reshape` that leaves the one unknown size, if there is just one, to be inferred.
@@ -28,8 +30,20 @@ class Projection(keras.layers.Dense):
     def call(self, inputs, training=None):
         leading = ops.shape(inputs)[:-1]
         rows = ops.reshape(inputs, (-1, inputs.shape[-1])) if len(leading) > 1 else inputs
-        outputs = super().call(rows, training=training)
+        kernel = ready_kernels.kernel_of(self)
+        if kernel is None:
+            outputs = super().call(rows, training=training)
+        else:
+            outputs = ready_kernels.product(rows, kernel)
+            outputs = self.activation(outputs if self.bias is None else outputs + self.bias)
         return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs
+
+    def ready_kernel(self, in_blocks):
+        """What `layers.ready_kernels` holds for the layer: `Blocks`, or `None` for the kernel."""
+        if not in_blocks:
+            return None
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        return ready_kernels.cut(kernel) if ready_kernels.is_large(kernel) else None
 
 
 def projection_of(layer, units, name):

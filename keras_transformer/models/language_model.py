@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.models.base import TransformerModel, as_config
-from keras_transformer.models.stack import Stack, encoder_blocks, logits_of, token_embedding
+from keras_transformer.models.stack import Stack, encoder_blocks, token_embedding
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -39,14 +39,14 @@ class LanguageModel(TransformerModel):
         blocks = tuple(block.start(batch_size, max_length, beams) for block in self._decoder.blocks)
         return self._decoder.start(blocks, max_length, beams, batch_size * beams)
 
-    def output_kernel(self):
-        """As `Transformer.output_kernel`."""
-        return self._output.kernel()
+    def step_layers(self):
+        """As `Transformer.step_layers`."""
+        return [*self._decoder.step_layers(), self._output]
 
-    def step(self, token_ids, cache, position, beams=1, output_kernel=None):
+    def step(self, token_ids, cache, position, beams=1):
         """As `Transformer.step`: (B, T) ids from `position` on -> (B, T, V) logits, new cache."""
         states, cache = self._decoder.step(token_ids, cache, position, beams)
-        logits = logits_of(self._output, states, output_kernel)
+        logits = self._output(states, reverse=True)
         if beams > 1:
             logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
         return logits, cache

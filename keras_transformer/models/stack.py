@@ -96,6 +96,10 @@ class Stack:
         ancestors = no_ancestors(rows, size, beams) if beams > 1 else ()
         return Cache(blocks, memory_bias, ops.arange(size), ancestors)
 
+    def step_layers(self):
+        """The layers whose kernels `step` multiplies with, for `layers.ready_kernels`."""
+        return [layer for block in self.blocks for layer in block.step_layers()]
+
     def step(self, token_ids, cache, position, beams=1, scores=None):
         """(B, T) ids from `position` on -> (B, T, D) states and the new `Cache`.
 
@@ -162,11 +166,6 @@ class Stack:
         if self.config.normalization != "batch":
             return None
         return masks.padding_mask(ids, self.config.pad_id)
-
-
-def logits_of(output, states, kernel=None):
-    """(B, T, D) states -> (B, T, V) float32 logits; `kernel` of the output embedding, or `None`."""
-    return output(states, reverse=True) if kernel is None else output.logits(states, kernel)
 
 
 def encoder_blocks(config, count, name, dtype):

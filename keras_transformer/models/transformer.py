@@ -7,13 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import masks, packing
 from keras_transformer.models.base import TransformerModel, as_config
-from keras_transformer.models.stack import (
-    Stack,
-    decoder_blocks,
-    encoder_blocks,
-    logits_of,
-    token_embedding,
-)
+from keras_transformer.models.stack import Stack, decoder_blocks, encoder_blocks, token_embedding
 
 
 class Memory(NamedTuple):
@@ -82,12 +76,9 @@ class Transformer(TransformerModel):
         rows = ops.shape(memory.states)[0] * beams
         return self._decoder.start(blocks, max_length, beams, rows, bias)
 
-    def output_kernel(self):
-        """The output embedding turned round, (D, V), for many steps of many rows.
-
-        TensorFlow's matrix product would turn it round itself at every step.
-        """
-        return self._output.kernel()
+    def step_layers(self):
+        """The layers whose kernels `step` multiplies with, for `layers.ready_kernels`."""
+        return [*self._decoder.step_layers(), self._output]
 
     def step(
         self,
@@ -96,7 +87,6 @@ class Transformer(TransformerModel):
         position,
         beams=1,
         return_attention_scores=False,
-        output_kernel=None,
     ):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
@@ -110,14 +100,13 @@ class Transformer(TransformerModel):
             return_attention_scores: Whether to return, third, (B, T, S) float32 weights of the
                 source too, with beams (B, K, S): the mean over the heads of the block that
                 `decoding.align` reads.
-            output_kernel: What the method of that name gave, or `None`.
 
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
         scores = [] if return_attention_scores else None
         states, cache = self._decoder.step(token_ids, cache, position, beams, scores)
-        logits = logits_of(self._output, states, output_kernel)
+        logits = self._output(states, reverse=True)
         if beams > 1:
             logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
         if not return_attention_scores:

@@ -105,16 +105,3 @@ def test_an_id_outside_the_vocabulary_is_a_row_of_nan_in_every_mode(run):
     np.testing.assert_array_equal(np.isnan(rows).any(axis=1), [True, True, False, True, False])
     np.testing.assert_array_equal(rows[[2, 4]], array(layer(ids[:, [2, 4]]))[0])
     np.testing.assert_array_equal(array(layer.lookup(ids[:, [2, 4]]))[0], rows[[2, 4]])
-
-
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
-def test_logits_of_the_kernel_are_those_of_the_call(dtype):
-    layer = TokenEmbedding(V, D, dtype=dtype)
-    layer.build((None, None))
-    kernel = layer.kernel()
-    assert tuple(kernel.shape) == (D, V) and dtype_of(kernel) == layer.compute_dtype
-    states = ops.cast(STATES, layer.compute_dtype)
-    logits = layer.logits(states, kernel)
-    assert dtype_of(logits) == "float32" and tuple(logits.shape) == (B, T, V)
-    tolerance = 1e-6 if dtype == "float32" else 2e-2
-    np.testing.assert_allclose(array(logits), array(layer(states, reverse=True)), atol=tolerance)

@@ -57,10 +57,7 @@ class Constraints:
     @property
     def forbids_only_controls(self):
         """Whether pad and BOS are all that may not be chosen, and logits are the model's own."""
-        options = self.options
-        return not self._can_leave_nothing and not (
-            options.min_length > 1 or self.changes_probabilities
-        )
+        return self.options.forbids_only_controls and self.allowed_ids is None
 
     @property
     def control_ids(self):

@@ -85,17 +85,18 @@ class Ensemble:
         position,
         beams=1,
         return_attention_scores=False,
+        vocab_first=False,
     ):
         """As `Transformer.step`, with log-probabilities in the place of logits.
 
         Attention is the mean of the members'.
         """
-        options = (position, beams, return_attention_scores)
+        options = (position, beams, return_attention_scores, vocab_first)
         pairs = zip(self.models, cache, strict=True)
         found = [model.step(token_ids, own, *options) for model, own in pairs]
         logits, caches, *weights = zip(*found, strict=True)
         means = [sum(each) / len(each) for each in weights]
-        return _mean(logits), tuple(caches), *means
+        return _mean(logits, 0 if vocab_first else -1), tuple(caches), *means
 
     def reorder(self, cache, rows):
         """The caches whose row r continues what row `rows[r]` has decoded."""
@@ -113,9 +114,14 @@ class Ensemble:
         return tuple(model.select(own, sources) for model, own in pairs)
 
 
-def _mean(logits):
-    """The log of the mean of the members' probabilities; one member's logits as they are."""
+def _mean(logits, axis=-1):
+    """The log of the mean of the members' probabilities; one member's logits as they are.
+
+    Args:
+        logits: Of each member.
+        axis: That of the vocabulary.
+    """
     if len(logits) == 1:
         return logits[0]
-    log_probs = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
+    log_probs = [ops.log_softmax(ops.cast(x, "float32"), axis=axis) for x in logits]
     return ops.logsumexp(ops.stack(log_probs), axis=0) - math.log(len(logits))

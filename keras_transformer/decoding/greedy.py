@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer.arguments import check_flag
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.decoding.selection import likeliest
+from keras_transformer.decoding.selection import likeliest, likeliest_vocab_first
 from keras_transformer.decoding.token_loop import TokenSearch
 
 
@@ -27,6 +27,8 @@ class Greedy(TokenSearch):
     max_length: int | None = dataclasses.field(default=None, kw_only=False)
     scores: bool = False
 
+    takes_vocab_first = True
+
     def __post_init__(self):
         super().__post_init__()
         check_flag(scores=self.scores)
@@ -34,6 +36,13 @@ class Greedy(TokenSearch):
     @property
     def keeps_scores(self):
         return self.scores
+
+    def vocab_first_chooser(self, constraints):
+        def choose(logits, position, output_ids):
+            chosen = likeliest_vocab_first(logits, constraints.control_ids)
+            return constraints.forced(chosen, position)
+
+        return choose
 
     def chooser(self, constraints, keys=None):
         def choose(logits, position, output_ids):

@@ -58,6 +58,13 @@ class SearchOptions:
 
     beams = 1  # rows of the step function for each row of the source
     step_options = {}  # what the step function is asked for beside logits
+    takes_vocab_first = False  # whether (V, R) logits do where `forbids_only_controls`
+
+    @property
+    def forbids_only_controls(self):
+        """Whether pad and BOS are all that no row may choose, and logits are the model's own."""
+        has_rules = self.min_length > 1 or self.forbidden_ids or self.no_repeat_ngram
+        return not has_rules and self.repetition_penalty == 1
 
     def score_of(self, log_prob, length):
         """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""

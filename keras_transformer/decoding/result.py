@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.growth import Growth
 from keras_transformer.layers import ready_kernels
-from keras_transformer.layers.targets import BATCHES, traced_for
+from keras_transformer.layers.targets import BATCHES, XLA, target, traced_for
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
 _BLOCK = 16  # slots that come at a time: fewer are not looked at in vain, more are copied less
@@ -136,8 +136,12 @@ def _growth(model, slots, shape, jit_compile=False):
 def _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs):
     """The `Hypotheses` of a strategy, whose other arguments these are."""
     is_batch = growth is not None and growth.select is not None
-    runs_ops = is_batch and growth.compile is None  # TensorFlow's own
+    compiles = growth is not None and growth.compile is not None
+    runs_ops = is_batch and not compiles  # TensorFlow's own
     step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
+    if (compiles or target() == XLA) and _takes_vocab_first(strategy, **inputs):
+        step = functools.partial(step, vocab_first=True)
+        inputs["vocab_first"] = True
     with contextlib.ExitStack() as stack:
         if runs_ops:
             stack.enter_context(traced_for(BATCHES))
@@ -153,6 +157,10 @@ def _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs)
             growth=growth,
             **inputs,
         )
+
+
+def _takes_vocab_first(strategy, allowed_ids=None, **_):
+    return strategy.takes_vocab_first and strategy.forbids_only_controls and allowed_ids is None
 
 
 def _limited(limits, slots, strategy, config):

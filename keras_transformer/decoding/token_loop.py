@@ -35,11 +35,16 @@ class TokenLoop:
         step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`.
         limits: (R,) int32, most tokens of each row; 0 for a row that is to stay empty.
         slots: T, an integer or a scalar int tensor.
+        vocab_first: Whether `step` gives logits (V, R) instead, which `options` have to take.
     """
 
-    def __init__(self, options, constraints, keys, step, limits, slots):
+    def __init__(self, options, constraints, keys, step, limits, slots, vocab_first=False):
         self.options, self.constraints, self.keys = options, constraints, keys
-        self.choose = options.chooser(constraints, keys)
+        self.vocab_first = vocab_first
+        if vocab_first:
+            self.choose = options.vocab_first_chooser(constraints)
+        else:
+            self.choose = options.chooser(constraints, keys)
         self.step, self.limits, self.slots = step, limits, slots
         self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
         self.special_ids, self.scores = constraints.special_ids, options.keeps_scores
@@ -55,6 +60,7 @@ class TokenLoop:
             self.step,
             ops.take(self.limits, rows, axis=0),
             self.slots,
+            self.vocab_first,
         )
 
     def start(self, cache):
@@ -95,14 +101,14 @@ class TokenLoop:
         """A `TokenState` -> the next one, with a token more in unfinished rows."""
         position, token_ids, output_ids, log_probs, finished, cache = state
         logits, cache = self.step(token_ids, cache, position)
-        logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
+        if not self.vocab_first:
+            logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
         chosen = self.choose(logits, position, output_ids)
         token_ids = ops.where(finished, self.special_ids.pad_id, chosen)
         is_slot = ops.equal(self.places, position)
         output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
         if self.scores:
-            own = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-            own = ops.take_along_axis(own, ops.expand_dims(chosen, 1), axis=1)
+            own = self._log_probs(logits, chosen)
             own = ops.where(ops.expand_dims(finished, 1), 0.0, own)
             log_probs = ops.where(is_slot, own, log_probs)
         position = position + 1
@@ -112,6 +118,13 @@ class TokenLoop:
         finished = ops.logical_or(finished, ended)
         token_ids = ops.expand_dims(token_ids, 1)
         return TokenState(position, token_ids, output_ids, log_probs, finished, cache)
+
+    def _log_probs(self, logits, chosen):
+        """(R, 1) float32, of the chosen tokens (R,)."""
+        axis = 0 if self.vocab_first else 1
+        log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=axis)
+        own = ops.take_along_axis(log_probs, ops.expand_dims(chosen, axis), axis=axis)
+        return ops.transpose(own) if self.vocab_first else own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,6 +141,10 @@ class TokenSearch(SearchOptions, abc.ABC):
             pad_id: What is no token.
         """
         return None
+
+    def vocab_first_chooser(self, constraints):
+        """As `chooser`, of logits (V, R): of a search that `takes_vocab_first`."""
+        raise NotImplementedError(f"{type(self).__name__} takes logits (R, V)")
 
     @abc.abstractmethod
     def chooser(self, constraints, keys):
@@ -148,13 +165,14 @@ class TokenSearch(SearchOptions, abc.ABC):
         prefix_ids=None,
         allowed_ids=None,
         source_ids=None,
+        vocab_first=False,
     ):
         """The `TokenLoop` of `search`, whose arguments these are."""
         constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, limits=limits)
         if self.beams > 1:
             limits = ops.repeat(limits, self.beams, axis=0)
         keys = self.row_keys(source_ids, special_ids.pad_id)
-        return TokenLoop(self, constraints, keys, step, limits, slots)
+        return TokenLoop(self, constraints, keys, step, limits, slots, vocab_first)
 
     def search(
         self, step, cache, limits, slots, special_ids, *, reorder=None, growth=None, **inputs
@@ -173,6 +191,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
                 row must begin with, which count towards the limits; `allowed_ids`, the only ids
                 beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.
+                And `vocab_first`, as of `TokenLoop`.
 
         Returns:
             `Hypotheses`, N = `beams`: a row's tokens, then pads; one that reached its limit has

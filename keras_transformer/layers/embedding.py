@@ -59,6 +59,16 @@ class TokenEmbedding(keras.layers.Layer):
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
         return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
 
+    def vocab_first_logits(self, states):
+        """(B, T, D) states -> (V, B * T) float32 logits, for a search that XLA compiles.
+
+        On a CPU it multiplies the matrix as it lies with columns at up to twice the speed of rows
+        with the matrix turned round, and looks for the best of a column in whole registers.
+        """
+        columns = ops.transpose(ops.reshape(states, (-1, self.dim)))
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        return ops.cast(ops.matmul(table, ops.cast(columns, table.dtype)), "float32")
+
     def ready_kernel(self, in_blocks):
         """What `layers.ready_kernels` holds for the logits: `Blocks`, or the matrix turned round.
 

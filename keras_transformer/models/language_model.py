@@ -1,10 +1,9 @@
 """`LanguageModel`: the decoder alone, as a functional Keras model."""
 
 import keras
-from keras import ops
 
 from keras_transformer.models.base import TransformerModel, as_config
-from keras_transformer.models.stack import Stack, encoder_blocks, token_embedding
+from keras_transformer.models.stack import Stack, encoder_blocks, step_logits, token_embedding
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -43,13 +42,10 @@ class LanguageModel(TransformerModel):
         """As `Transformer.step_layers`."""
         return [*self._decoder.step_layers(), self._output]
 
-    def step(self, token_ids, cache, position, beams=1):
+    def step(self, token_ids, cache, position, beams=1, vocab_first=False):
         """As `Transformer.step`: (B, T) ids from `position` on -> (B, T, V) logits, new cache."""
         states, cache = self._decoder.step(token_ids, cache, position, beams)
-        logits = self._output(states, reverse=True)
-        if beams > 1:
-            logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
-        return logits, cache
+        return step_logits(self._output, states, beams, vocab_first), cache
 
     def reorder(self, cache, rows):
         """As `Transformer.reorder`."""

@@ -186,6 +186,14 @@ def token_embedding(vocab_size, config, dtype, name):
     return TokenEmbedding(vocab_size, config.model_dim, dtype=dtype, name=name)
 
 
+def step_logits(output, states, beams, vocab_first):
+    """The logits of `step`, of its states and a `TokenEmbedding`."""
+    if vocab_first:
+        return output.vocab_first_logits(states)
+    logits = output(states, reverse=True)
+    return logits if beams == 1 else ops.reshape(logits, (-1, 1, logits.shape[-1]))
+
+
 def added_positions(config, dtype, name):
     """The layer that adds positions to embeddings, or `None` where they act in attention."""
     if config.positions == "sinusoidal":

@@ -7,7 +7,13 @@ from keras import ops
 
 from keras_transformer.layers import masks, packing
 from keras_transformer.models.base import TransformerModel, as_config
-from keras_transformer.models.stack import Stack, decoder_blocks, encoder_blocks, token_embedding
+from keras_transformer.models.stack import (
+    Stack,
+    decoder_blocks,
+    encoder_blocks,
+    step_logits,
+    token_embedding,
+)
 
 
 class Memory(NamedTuple):
@@ -87,6 +93,7 @@ class Transformer(TransformerModel):
         position,
         beams=1,
         return_attention_scores=False,
+        vocab_first=False,
     ):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
@@ -100,15 +107,14 @@ class Transformer(TransformerModel):
             return_attention_scores: Whether to return, third, (B, T, S) float32 weights of the
                 source too, with beams (B, K, S): the mean over the heads of the block that
                 `decoding.align` reads.
+            vocab_first: Whether the logits are to come as (V, B); T is 1 then.
 
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
         scores = [] if return_attention_scores else None
         states, cache = self._decoder.step(token_ids, cache, position, beams, scores)
-        logits = self._output(states, reverse=True)
-        if beams > 1:
-            logits = ops.reshape(logits, (-1, 1, logits.shape[-1]))
+        logits = step_logits(self._output, states, beams, vocab_first)
         if not return_attention_scores:
             return logits, cache
         weights_BNTS = ops.cast(scores[alignment_layer(self.config)], "float32")

@@ -46,7 +46,7 @@ def models_with_a_cache(beams):
     ids = tensor(sources([5, 3, 4, 7][:: 4 // (4 // beams)]))
     for model in (
         talkative_toy(),
-        Transformer(toy_config(embedding_sharing="none", target_vocab_size=31), dtype="float64"),
+        Transformer(toy_config(embedding_sharing="none", target_vocab_size=31)),
         Transformer(toy_config(), dtype="mixed_bfloat16"),
         Ensemble([talkative_toy(), talkative_toy(36, decoder_layers=1)]),
     ):

@@ -213,6 +213,12 @@ def _add_translate(subparsers):
         "and of TensorFlow, some 1 GB for a small one",
     )
     command.add_argument(
+        "--jit-compile",
+        action="store_true",
+        help="let XLA compile the search of --input: it is faster then, greedy search most, but "
+        "takes seconds for each new length; for large files",
+    )
+    command.add_argument(
         "--too-long",
         choices=("error", "skip"),
         default="error",
@@ -310,9 +316,9 @@ def _usage_problem(arguments):
     if arguments.command == "translate" and arguments.text and arguments.input:
         return "translate takes TEXT or --input, not both"
     if arguments.command == "translate" and not (arguments.output and arguments.input):
-        names = ("format", "n_best", "too_long", "beam", "workers")
+        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
         of_files = tuple(getattr(arguments, name) for name in names)
-        if arguments.output or of_files != ("lines", None, "error", None, 1):
+        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
             return "--output goes with --input; what says how goes with both"
     if arguments.command == "translate" and arguments.workers < 1:
         return f"--workers must be at least 1. Received: {arguments.workers}"

@@ -131,7 +131,8 @@ def _translate_file(arguments):
             said[0] = seconds
             print(f"{done:,} lines after {seconds:.0f} s", file=sys.stderr, flush=True)
 
-    with _translating(arguments, run.translator()) as translator:
+    translator = run.translator(jit_compile=arguments.jit_compile)
+    with _translating(arguments, translator) as translator:
         done = translate_file(
             translator,
             arguments.input,
@@ -154,7 +155,7 @@ def _translating(arguments, translator):
 
 
 def _translator_of(arguments):
-    return _load_run(arguments).translator()
+    return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
 
 
 def _beam_options(arguments):

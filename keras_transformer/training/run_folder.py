@@ -64,14 +64,15 @@ class Run:
         """Most source tokens to translate: 1024, or as many as training saw."""
         return max(1024, self.experiment.data.max_length)
 
-    def translator(self):
-        """A `Translator` with the experiment's strategy."""
+    def translator(self, *, jit_compile=False):
+        """A `Translator` with the experiment's strategy; `jit_compile` is its argument."""
         return Translator(
             self.model,
             self.tokenizer,
             strategy=self.strategy,
             target_tokenizer=self.target_tokenizer,
             max_source_length=self.max_source_length,
+            jit_compile=jit_compile,
         )
 
 

@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from keras_transformer import cli, commands
+from keras_transformer.decoding import result
+from keras_transformer.decoding.compiled import xla
 from keras_transformer.training import load_run
 
 
@@ -94,6 +96,18 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
     first = json.loads(output.read_text().splitlines()[0])["translations"]
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
+
+
+def test_xla_writes_the_same_file(run_dir, tmp_path, monkeypatch):
+    source = tmp_path / "in.txt"
+    source.write_text("ba ke\n\ngu\nko ba\n")
+    command = ["translate", str(run_dir), "--input", str(source), "--output"]
+    assert cli.main([*command, str(tmp_path / "graph")]) == 0
+    compiled = []
+    monkeypatch.setattr(result, "xla", lambda function: compiled.append(1) or xla(function))
+    assert cli.main([*command, str(tmp_path / "xla"), "--jit-compile"]) == 0
+    assert compiled
+    assert (tmp_path / "xla").read_text() == (tmp_path / "graph").read_text()
 
 
 @pytest.mark.slow

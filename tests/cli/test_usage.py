@@ -23,6 +23,7 @@ from keras_transformer.export.modes import MODES
         ["translate", "run", "text", "--output", "file"],
         ["translate", "run", "--input", "file", "--format", "jsonl"],
         ["translate", "run", "--input", "file", "--workers", "2"],
+        ["translate", "run", "text", "--jit-compile"],
         ["translate", "run", "--input", "file", "--output", "new", "--workers", "0"],
         ["translate", "run", "--input", "file", "--output", "new", "--workers", "2",
          "--beam-pipeline", "--runner=DirectRunner"],

@@ -108,7 +108,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--quick", action="store_true",
-                        help="one setting each, two of ours, few rounds: shows that all works")  # fmt: skip
+                        help="one setting each, two of ours, and few rounds")  # fmt: skip
     arguments = parser.parse_args()
     quick = arguments.quick
     for name, few, many in (("rounds", 2, 7), ("count", 64, 320)):

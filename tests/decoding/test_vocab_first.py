@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend import NAME, array, compiled, in_graph, tensor, tensorflow_only
+from backend import NAME, array, compiled, in_graph, jax_only, tensor, tensorflow_only
 from keras import KerasTensor
 from toy_model import sources, talkative_toy, toy_config
 
@@ -130,7 +130,7 @@ def test_a_shortlist_is_a_rule(strategy):
     assert run_of(strategy, True, has_lists=True)[1] == {False}
 
 
-@pytest.mark.skipif(NAME != "jax", reason="JAX only: it always compiles")
+@jax_only("it always compiles")
 @pytest.mark.parametrize("strategy", PLAIN + OTHERS)
 def test_jax_asks_for_it_without_rules(monkeypatch, strategy):
     found, asked = run_of(strategy, True)

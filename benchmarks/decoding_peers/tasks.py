@@ -14,7 +14,9 @@ SIZES = {
              "vocab_size": 16_000},
 }  # fmt: skip
 SOURCE_LENGTH, TARGET_LENGTH = 32, 64
-RANDOM_BATCHES = 4  # so that there is work for several workers
+# Work for several workers, and for seconds: after a pause a process is slow for a while, which
+# would count against the fast ones most.
+RANDOM_BATCHES = {"tiny": 16, "base": 4}
 _POSITIONS = 512
 # How much larger than usual the last projection of the decoder's feed-forward layers is. With
 # usual ones a model with tied embeddings repeats its last token, and rows of one token are no test
@@ -33,7 +35,7 @@ def random_task(kt, folder, size, arguments):
     model = kt.Transformer(config)
     set_random_weights(model, np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    shape = (RANDOM_BATCHES, arguments.batch, SOURCE_LENGTH)
+    shape = (RANDOM_BATCHES[size], arguments.batch, SOURCE_LENGTH)
     sources = rng.integers(3, config.vocab_size, shape, "int32")
     sources[:, :, -1] = config.eos_id
     return write(kt, folder, model, list(sources), arguments, exact_length=TARGET_LENGTH)

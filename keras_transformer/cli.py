@@ -215,8 +215,8 @@ def _add_translate(subparsers):
     command.add_argument(
         "--jit-compile",
         action="store_true",
-        help="let XLA compile the search of --input: it is faster then, greedy search most, but "
-        "takes seconds for each new length; for large files",
+        help="let XLA compile the search of --input: greedy search is faster then, but takes "
+        "seconds for each new length; for large files",
     )
     command.add_argument(
         "--too-long",

@@ -37,9 +37,9 @@ class Translator:
         replace_unknown: Whether an unknown word of a translation becomes the source's word that
             it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). Takes a pass more
             over sentences that hold one, and a `Transformer`.
-        jit_compile: Whether XLA compiles the search on TensorFlow. It is faster then, but takes
-            seconds for each new size: batches are filled up to a power of two of rows and a
-            multiple of 16 columns. For many sentences.
+        jit_compile: Whether XLA compiles the search on TensorFlow. Greedy search is faster then,
+            beam search on a CPU is not; but it takes seconds for each new size: batches are
+            filled up to a power of two of rows and a multiple of 16 columns. For many sentences.
 
     Raises:
         TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts

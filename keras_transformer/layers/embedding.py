@@ -62,8 +62,8 @@ class TokenEmbedding(keras.layers.Layer):
     def vocab_first_logits(self, states):
         """(B, T, D) states -> (V, B * T) float32 logits, for a search that XLA compiles.
 
-        On a CPU it multiplies the matrix as it lies with columns at up to twice the speed of rows
-        with the matrix turned round, and looks for the best of a column in whole registers.
+        On a CPU it multiplies the matrix as it lies with columns faster than rows with the matrix
+        turned round, and looks for the best of a column in whole registers.
         """
         columns = ops.transpose(ops.reshape(states, (-1, self.dim)))
         table = ops.cast(self.embeddings, self.compute_dtype)

@@ -51,7 +51,9 @@ def export_litert(
     """Writes a folder for a device, runs it, and compares its answers with Python's.
 
     A model of another compute dtype, such as `mixed_bfloat16`, is exported, and compared, as a
-    float32 model of the same weights: LiteRT has no bfloat16 maths.
+    float32 model of the same weights: LiteRT has no bfloat16 maths. What such a model finds in
+    Python before that depends on how the processor multiplies in its dtype, and may differ;
+    `load_run` gives the float32 model.
 
     The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`
     (`.json` where it is no SentencePiece model), `metadata.json` and `parity.json`, and

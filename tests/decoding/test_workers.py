@@ -207,7 +207,7 @@ def test_no_process_outlives_the_command(tmp_path, sent, repo_root):
         start_new_session=True,
     )
     try:
-        for _ in range(600):
+        for _ in range(3000):  # before they are at work, an interrupt meets TensorFlow's import
             if len(found := list(folder.iterdir())) == 2 or process.poll() is not None:
                 break
             time.sleep(0.1)

@@ -152,6 +152,7 @@ os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
 import keras, numpy as np
 from keras_transformer import SmoothedCrossEntropy, SentencePieceTokenizer, Transformer, Translator
 from keras_transformer.export import Runner, export_litert, export_saved_model
+from keras_transformer.models.transfer import in_float32
 
 folder, samples = sys.argv[1], json.loads(sys.argv[2])
 tokenizer = SentencePieceTokenizer.load(folder + "/tokenizer.model")
@@ -187,7 +188,7 @@ for name, make in makers.items():
         "name": name,
         "agreements": [served.token_agreement, device.token_agreement],
         "mode": served.mode,
-        "python": Translator(model, tokenizer).translate(samples),
+        "python": Translator(in_float32(model), tokenizer).translate(samples),
         "runner": Runner(path + "-litert").translate(samples),
     }))
 """

@@ -10,6 +10,9 @@ import pytest
 
 # Before anything imports TensorFlow: its C++ side reads this once.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core: more threads only wait for each other
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -44,7 +44,8 @@ def test_number_of_weights():
     encoder = self_attention + feed_forward + 2 * 2 * D
     decoder = 2 * self_attention + feed_forward + 3 * 2 * D
     expected = V * D + 2 * encoder + 3 * decoder
-    post, pre = frozen_toy(), frozen_toy(residual="pre")
+    deep = dict(encoder_layers=2, decoder_layers=3)
+    post, pre = frozen_toy(**deep), frozen_toy(**deep, residual="pre")
     assert sum(w.numpy().size for w in post.trainable_weights) == expected
     assert sum(w.numpy().size for w in pre.trainable_weights) == expected + 2 * 2 * D
 

@@ -13,11 +13,11 @@ PAD, UNK, BOS, EOS = 4, 1, 2, 6
 
 
 def toy_config(**overrides):
-    """A `TransformerConfig` of two encoder blocks and three decoder blocks."""
+    """A `TransformerConfig` of an encoder block and two decoder blocks."""
     return TransformerConfig(
         **{
             **dict(vocab_size=V, model_dim=D, num_heads=N, key_dim=H, value_dim=U),
-            **dict(intermediate_dim=F, encoder_layers=2, decoder_layers=3, dropout=0.0),
+            **dict(intermediate_dim=F, encoder_layers=1, decoder_layers=2, dropout=0.0),
             **dict(pad_id=PAD, unk_id=UNK, bos_id=BOS, eos_id=EOS),
             **overrides,
         }

@@ -91,17 +91,21 @@ OPTIONS = {
     "relative, window, pre, batch": {
         **dict(positions="relative", attention_window=3, residual="pre", normalization="batch"),
     },
-    "learned, nothing shared": {**POSITIONS, **dict(embedding_sharing="none", residual="pre")},
+    "learned, nothing shared, gelu": {
+        **POSITIONS,
+        **dict(embedding_sharing="none", residual="pre", activation="gelu"),
+    },
+    "no norm, no feed-forward": dict(normalization="none", use_feed_forward=False),
+    "no positions, no residual": dict(positions="none", use_residual=False),
 }
 every_option = pytest.mark.parametrize("name", OPTIONS)
-# Options without an operation that another one lacks, when nothing is dropped.
-SAME_OPERATIONS = {
-    *("vocab_size", "target_vocab_size", "model_dim", "num_heads", "encoder_layers"),
-    *("decoder_layers", "intermediate_dim", "key_dim", "value_dim", "pad_id", "unk_id", "bos_id"),
-    *("eos_id", "shared by target and output", "relative_buckets", "relative_max_distance"),
-    *("norm_epsilon", "final_norm", "no final_norm", "glu", "reglu", "dropout"),
-    *("attention_dropout", "intermediate_dropout"),
-}
+# Few that together hold every operation, for what is slow to make: XLA's programs, exports.
+EXPORTED = (
+    *("the paper's", "tensor2tensor", "like Llama", "like T5", "rotary, window, b2t"),
+    *("alibi, chunk, additive", "relative, window, pre, batch", "learned, nothing shared, gelu"),
+    *("no norm, no feed-forward", "no positions, no residual"),
+)
+COMBINED = (*EXPORTED, "packed", "packed, relative")
 
 
 def randomise_all(layer, seed=7):

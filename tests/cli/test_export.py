@@ -21,9 +21,8 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
 
 @pytest.mark.parametrize(
     ("form", "search"),
-    [("savedmodel", []), ("litert", []), ("savedmodel", ["--beam-size", "3"]),
-     ("litert", ["--beam-size", "3", "--length-penalty", "1"])],
-)  # fmt: skip
+    [("savedmodel", []), ("litert", ["--beam-size", "3", "--length-penalty", "1"])],
+)
 def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form, search):
     artifact = str(tmp_path / "artifact")
     test_set = ["--source", str(toy.with_name("valid.src"))]

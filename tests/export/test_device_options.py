@@ -3,23 +3,18 @@
 import pytest
 from toy_device_models import CLASSES, TEXTS, config_of, language_model_of
 from toy_model import randomise
-from toy_options import OPTIONS, SAME_OPERATIONS, randomise_all
+from toy_options import EXPORTED, OPTIONS, randomise_all
 
 from keras_transformer import Greedy, LanguageModel, TokenClassifier
 from keras_transformer.export import Runner
 from keras_transformer.export.device_exports import export_classifier, export_language_model
 
-# What converts to operations of its own; every other option is one of the Transformer's tests.
-QUICK = ("relative",)
+# Every option is one of the Transformer's tests as well.
+QUICK = "relative, window, pre, batch"
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-        for name in OPTIONS
-        if name not in SAME_OPERATIONS and not OPTIONS[name].get("packed")
-    ],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in EXPORTED]
 )
 def test_every_option_exports(name, tokenizer, tmp_path):
     changes = {**OPTIONS[name], "encoder_layers": 1, "decoder_layers": 1}

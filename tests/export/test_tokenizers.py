@@ -40,7 +40,9 @@ def test_both_artefacts_answer_as_python_does(kind, tmp_path):
     tokenizer = KINDS[kind]()
     model, strategy = model_of(tokenizer), Greedy(extra_length=5)
     arguments = dict(samples=TEXTS, strategy=strategy)
-    served = export_saved_model(model, tokenizer, tmp_path / "served", **arguments)
+    served = export_saved_model(
+        model, tokenizer, tmp_path / "served", **arguments, warmup_batch_sizes=()
+    )
     device = export_litert(model, tokenizer, tmp_path / "device", **arguments)
     assert served.identical == device.identical == len(TEXTS)
     assert not [op for op in served.ops if "entencepiece" in op]

@@ -17,6 +17,7 @@ from toy_model import (
 from keras_transformer import LanguageModel, SequenceClassifier, attention_scores
 
 S, T = 7, 5
+DEEP = dict(encoder_layers=2, decoder_layers=3)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ S, T = 7, 5
     ids=str,
 )  # fmt: skip
 def test_every_block_of_a_transformer(changes):
-    model, source_ids, target_ids = frozen_toy(**changes), sources([S, 3]), targets(2, T)
+    model, source_ids, target_ids = frozen_toy(**DEEP, **changes), sources([S, 3]), targets(2, T)
     scores = attention_scores(model, source_ids, target_ids)
     assert [part.shape for part in scores.encoder] == [(2, N, S, S)] * 2
     assert [part.shape for part in scores.decoder] == [(2, N, T, T)] * 3
@@ -69,11 +70,11 @@ def test_an_empty_source_is_looked_at_by_nobody():
 
 
 def test_models_with_one_side():
-    language_model = randomise(LanguageModel(toy_config()))
+    language_model = randomise(LanguageModel(toy_config(**DEEP)))
     scores = attention_scores(language_model, targets(2, T))
     assert (len(scores.encoder), len(scores.decoder), len(scores.cross)) == (0, 3, 0)
     assert np.all(np.triu(scores.decoder[0], 1) == 0)
-    classifier = randomise(SequenceClassifier(toy_config(), 2))
+    classifier = randomise(SequenceClassifier(toy_config(**DEEP), 2))
     scores = attention_scores(classifier, sources([S, 3]))
     assert (len(scores.encoder), len(scores.decoder), len(scores.cross)) == (2, 0, 0)
     assert scores.encoder[0].shape == (2, N, S, S)

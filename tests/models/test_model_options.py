@@ -8,8 +8,8 @@ import numpy_reference as reference
 import pytest
 from toy_model import D, V, frozen_toy, toy_config
 from toy_options import (
+    COMBINED,
     OPTIONS,
-    SAME_OPERATIONS,
     SMALL,
     S,
     T,
@@ -40,7 +40,13 @@ def test_the_table_changes_every_field_and_has_every_choice():
     for field, wanted in choices.items():
         assert {getattr(toy_config(**options), field) for options in OPTIONS.values()} == {*wanted}
     assert {*config_module.GATED_ACTIVATIONS} < {o.get("activation") for o in OPTIONS.values()}
-    assert {*OPTIONS} > SAME_OPERATIONS
+    combined = [OPTIONS[name] for name in COMBINED]
+    for field in choices.keys() - {"embedding_sharing"}:
+        found = {getattr(toy_config(**options), field) for options in combined}
+        assert found == {*choices[field]}, field
+    for field in ("use_residual", "use_feed_forward", "use_bias", "attention_chunk", "packed",
+                  "attention_window"):  # fmt: skip
+        assert any(field in options for options in combined), field
 
 
 @every_option
@@ -96,7 +102,7 @@ def test_order_of_source_tokens_matters_where_there_are_positions(name):
     assert moved.max() < 1e-5 or moved.max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["learned", "learned, nothing shared"])
+@pytest.mark.parametrize("name", ["learned", "learned, nothing shared, gelu"])
 def test_beyond_the_learned_table_is_an_error_that_names_it(name):
     model, (source_ids, target_ids) = toy(name), batch(name)
     rows = OPTIONS[name]["max_positions"]

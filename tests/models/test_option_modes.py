@@ -4,19 +4,10 @@ import keras
 import numpy as np
 import pytest
 from backend import in_graph
-from toy_options import OPTIONS, SAME_OPERATIONS, assert_near, batch, rebuilt, toy_logits
-
-# XLA takes more than a second for a model: a quick run leaves out what another option covers.
-compiled_option = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in SAME_OPERATIONS else [])
-        for name in OPTIONS
-    ],
-)
+from toy_options import COMBINED, assert_near, batch, rebuilt, toy_logits
 
 
-@compiled_option
+@pytest.mark.parametrize("name", COMBINED)
 def test_eager_graph_predict_and_xla_agree(name):
     """On ids in the vocabulary, and on one that is not, which gives NaN to its own row only."""
     model, (source_ids, target_ids) = rebuilt(name), batch(name)

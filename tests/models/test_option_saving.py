@@ -2,7 +2,8 @@
 
 import keras
 import numpy as np
-from toy_options import assert_near, batch, every_option, logits, rebuilt, toy, toy_logits
+import pytest
+from toy_options import COMBINED, assert_near, batch, every_option, logits, rebuilt, toy, toy_logits
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import Transformer
@@ -42,7 +43,7 @@ def test_one_training_step_with_an_empty_source(name):
         assert np.any(value != old) or weight.path.endswith(without), weight.path
 
 
-@every_option
+@pytest.mark.parametrize("name", COMBINED)
 def test_low_precision_is_finite_and_close(name):
     """With padding and an empty row, and as close as the dtype allows."""
     model, low = toy(name), Transformer(toy(name).config, dtype="mixed_float16")
@@ -52,7 +53,7 @@ def test_low_precision_is_finite_and_close(name):
     assert_near(actual, toy_logits(name), share=40 * 2.0**-11)
 
 
-@every_option
+@pytest.mark.parametrize("name", COMBINED)
 def test_an_id_out_of_the_vocabulary_makes_its_row_nan_and_no_other(name):
     model = toy(name)
     for side, size in enumerate((model.config.vocab_size, model.config.target_size)):

@@ -20,7 +20,7 @@ from keras_transformer.training.averaging import current_weights
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.sections import TrainingSection
 
-CONFIG = toy_config(dropout=0.0)
+CONFIG = toy_config(dropout=0.0, decoder_layers=1)
 PAD = CONFIG.pad_id
 
 
@@ -68,8 +68,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("tokens", [(4, 4, 4, 4, 4, 4), (9, 2, 1, 3, 10, 1)])
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [("sgd", (4, 4, 4, 4, 4, 4)), *((name, (9, 2, 1, 3, 10, 1)) for name in OPTIMIZERS)],
+)
 def test_accumulated_batches_equal_the_large_batch(name, tokens):
     batches = list(make_batches(tokens))
     large, small = new_model(), new_model()

@@ -176,7 +176,7 @@ def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     """With XLA, killed at a moment that nobody chose."""
     text = toy.read_text().replace("jit_compile = false", "jit_compile = true")
     experiment = toy.with_name("jit.toml")
-    experiment.write_text(text.replace("max_epochs = 3", "max_epochs = 30"))
+    experiment.write_text(text.replace("max_epochs = 3", "max_epochs = 12"))
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
 
     def start(run_dir):

@@ -34,4 +34,4 @@ export ARM64_ROOT
 [ -d "$ARM64_ROOT" ] || PIP="${PIP:-$python -m pip}" "$here/arm64_root.sh" "$ARM64_ROOT" ||
     missing "the arm64 system could not be made"
 cd "$here/../.."
-"$python" -m pytest -q -p no:cacheprovider -m "slow or not slow" tests/export/test_mobile.py
+"$python" -m pytest -q -p no:cacheprovider -m "not release" tests/export/test_mobile.py

@@ -30,5 +30,5 @@ node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' ||
 
 npm ci --prefix "$here" --silent --no-audit --no-fund || missing "npm ci failed"
 cd "$here/../.."
-"$python" -m pytest -q -p no:cacheprovider -m "slow or not slow" \
+"$python" -m pytest -q -p no:cacheprovider -m "not release" \
     tests/export/test_web.py tests/export/test_web_modules.py

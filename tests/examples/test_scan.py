@@ -10,10 +10,10 @@ def test_lines_are_commands_and_actions(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_quarter_of_the_run_gets_most_commands_right(shared_data, tmp_path, monkeypatch):
-    shorter = {**scan.EXPERIMENT["training"], "max_epochs": 12, "average_checkpoints": 3}
+def test_the_first_epochs_get_many_commands_right(shared_data, tmp_path, monkeypatch):
+    shorter = {**scan.EXPERIMENT["training"], "max_epochs": 6, "average_checkpoints": 2}
     monkeypatch.setitem(scan.EXPERIMENT, "training", shorter)
-    assert scan.main(shared_data / "scan", tmp_path / "run") >= 0.6  # 0.84 where it was measured
+    assert scan.main(shared_data / "scan", tmp_path / "run") >= 0.3  # 0.62 where it was measured
 
 
 @pytest.mark.release

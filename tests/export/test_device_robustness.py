@@ -158,7 +158,7 @@ def test_nothing_leaks(what, has_cache, device, texts, other_texts, tmp_path):
 
     sizes = []
     for _ in range(4):
-        for _ in range(5 * FACTOR):
+        for _ in range(10 * FACTOR):
             work()
         gc.collect()
         sizes.append(_resident_bytes())

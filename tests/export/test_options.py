@@ -27,7 +27,7 @@ def model_of(tokenizer, **changes):
             **changes,
         }
     )
-    model = randomise(Transformer(config), seed=3)
+    model = randomise(Transformer(config), seed=1)
     for layer in model.layers:
         if isinstance(layer, TokenEmbedding):
             layer.embeddings.assign(0.2 * layer.embeddings)
@@ -45,7 +45,7 @@ def test_every_option_exports_to_both(name, tokenizer, texts, tmp_path):
     device = export_litert(model, tokenizer, tmp_path / "device", samples=texts, strategy=strategy)
     assert served.identical == device.identical == len(texts)
     answers = Translator(model, tokenizer, strategy).translate(texts)
-    assert len(set(answers)) > len(texts) // 3, answers  # they could differ
+    assert len(set(answers)) > len(texts) // 2, answers  # they could differ
     assert Runner(tmp_path / "device").translate(texts) == answers
 
 

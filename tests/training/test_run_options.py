@@ -74,7 +74,7 @@ def test_resumed_equals_never_killed(everything, tmp_path, monkeypatch):
             if self.left == 0:
                 raise KeyboardInterrupt
 
-    for steps in (3, 4):  # inside an update of the first epoch, and of the second
+    for steps in (3, 5):  # the third batch and the seventh, each the first of an update
         Killing.left = steps
         with monkeypatch.context() as context:
             context.setattr(run_module, "TrainingCheckpoint", Killing)

@@ -1,0 +1,69 @@
+"""Whether files are what was written: checksums, and records in JSON. Needs nothing but Python."""
+
+import hashlib
+import json
+import os
+import pathlib
+
+
+def checksum(path):
+    """The SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        if hasattr(os, "posix_fadvise"):
+            # Linux keeps what it has read ahead in blocks of up to 2 MB, and whoever maps the file
+            # later has all of a block in memory where a page of it is used.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(path, expected, record):
+    """Raises an error unless a file has the checksum that a record says.
+
+    Args:
+        path: The file.
+        expected: Its SHA-256, in hexadecimal.
+        record: Name of the file that says so, for the error.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is another one.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} must hold {path.name}. Received: no such file")
+    received = checksum(path)
+    if received != expected:
+        raise ValueError(
+            f"{path} must be the file that {record} was written for: it is damaged or belongs to "
+            f"another folder. Received: sha256 {received}, expected {expected}"
+        )
+
+
+def read_json(path, what, fields=()):
+    """The JSON object in a file.
+
+    Args:
+        path: The file.
+        what: What the file must be, for the error: `"the index of shards"`.
+        fields: Dictionary of names of fields that the object must have, and their types.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds anything else.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} must be {what}. Received: no such file")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be {what}, in JSON. Received: {error}") from error
+    if type(record) is not dict:
+        raise ValueError(f"{path} must be {what}, an object. Received: {type(record).__name__}")
+    for name, kind in dict(fields).items():
+        if type(record.get(name)) is not kind:
+            raise ValueError(
+                f"{path} must have a field `{name}` of type {kind.__name__}. "
+                f"Received: {record.get(name)!r}"
+            )
+    return record

@@ -150,7 +150,7 @@ def write_file(target, write, *, lock=True):
         TargetInUseError: if another process has held it for a minute.
     """
     path = pathlib.Path(os.path.realpath(target))
-    with locked(path, wait=_WAIT) if lock else _parents(path):
+    with locked(path, wait=_WAIT) if lock else contextlib.nullcontext():
         if path.exists() and not path.is_file():
             raise FileExistsError(
                 f"a file can take the place of nothing but a file. Received: {target}"

@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 
+SEAL = "record_sha256"
+
 
 def checksum(path):
     """The SHA-256 of a file, in hexadecimal."""
@@ -67,3 +69,27 @@ def read_json(path, what, fields=()):
                 f"Received: {record.get(name)!r}"
             )
     return record
+
+
+def sealed(record):
+    """A record with a checksum of itself in the field `record_sha256`."""
+    return {**record, SEAL: _seal(record)}
+
+
+def check_seal(path, record):
+    """Raises a `ValueError` if a record from a file has another checksum than it says.
+
+    A record without one, which an earlier version of this package wrote, passes.
+    """
+    received = record.get(SEAL)
+    if SEAL in record and received != (expected := _seal(record)):
+        raise ValueError(
+            f"{path} must be as it was written: one of its fields was changed. "
+            f"Received: {SEAL} {received!r}, expected {expected!r}"
+        )
+
+
+def _seal(record):
+    """The SHA-256 of all fields but the seal, whatever their order and the white space."""
+    fields = {name: value for name, value in record.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

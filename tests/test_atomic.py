@@ -1,7 +1,6 @@
 """Files and folders appear whole or not at all, and only what is known is replaced."""
 
 import os
-import pathlib
 import stat
 
 import pytest

@@ -73,6 +73,7 @@ def read_json(path, what, fields=()):
 
 def sealed(record):
     """A record with a checksum of itself in the field `record_sha256`."""
+    record = json.loads(json.dumps(record))  # as it will be read
     return {**record, SEAL: _seal(record)}
 
 

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from keras_transformer.atomic import new_folder
 from keras_transformer.decoding import Translator
-from keras_transformer.export.folder import new_folder
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.serving_facts import FACTS, facts, op_names
@@ -25,6 +25,8 @@ from keras_transformer.export.warmup import (
 )
 
 REPORT = "assets.extra/parity.json"
+_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
+_FILES += (REPORT, FACTS, WARMUP)
 
 
 def export_saved_model(
@@ -63,13 +65,15 @@ def export_saved_model(
             TensorFlow Text.
         warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
         measure_latency: Whether those requests are run, cold and warm, which takes seconds.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
     Returns:
         The `ParityReport`, which is also written to `assets.extra/parity.json`.
 
     Raises:
-        FileExistsError: if `path` exists and `overwrite` is false.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
         TypeError: if `samples` is one string.
         ValueError: if a sample is longer than `max_source_length`, or a batch size is not
             positive.
@@ -88,7 +92,8 @@ def export_saved_model(
         target_tokenizer=target_tokenizer,
         max_source_length=max_source_length,
     )
-    with new_folder(path, overwrite=overwrite) as folder:
+    replaces = _FILES if overwrite else None
+    with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:
         module = ServingModule(translator, ids_only=ids_only)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
         (folder / REPORT).parent.mkdir(exist_ok=True)

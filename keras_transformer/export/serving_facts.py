@@ -1,10 +1,10 @@
 """What a SavedModel says of itself: its calls, its bounds, its ops and what a server needs."""
 
-import json
 import pathlib
 
 from keras_transformer.export.serving_graphs import ABOUT, IDS_SIGNATURE
 from keras_transformer.export.source_rows import BYTES_A_TOKEN
+from keras_transformer.integrity import read_json
 
 FACTS = "assets.extra/serving.json"
 
@@ -41,8 +41,14 @@ def facts(graphs, signatures, ops):
 
 
 def read_facts(folder):
-    """The facts that lie in an exported SavedModel."""
-    return json.loads((pathlib.Path(folder) / FACTS).read_text(encoding="utf-8"))
+    """The facts that lie in an exported SavedModel.
+
+    Raises:
+        FileNotFoundError: if there are none.
+        ValueError: if they are damaged.
+    """
+    fields = {"signatures": dict, "bounds": dict, "requires": dict, "latency": list}
+    return read_json(pathlib.Path(folder) / FACTS, "the facts of an exported SavedModel", fields)
 
 
 def requirements(ops):

@@ -290,6 +290,13 @@ def test_wrong_arguments(stub, device, trained, tokenizer, texts, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk(full_disk, stub, device, trained, tokenizer, texts, tmp_path):
+    stub((device.path / "model.tflite").read_bytes())
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/a/made'$"):
+        export_litert(trained, tokenizer, tmp_path / "a" / "made", samples=texts[:2])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     stub((device.path / "model.tflite").read_bytes())
     path = tmp_path / "made"
@@ -298,7 +305,12 @@ def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     with pytest.raises(FileExistsError, match="needs a new folder. Received: .*, which exists"):
         export_litert(trained, tokenizer, path, samples=texts)
     assert [entry.name for entry in path.iterdir()] == ["old"]
-    export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
+    with pytest.raises(FileExistsError, match="replaces only what .* which also holds old"):
+        export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
+    assert [entry.name for entry in path.iterdir()] == ["old"]
+    (path / "old").unlink()
+    for _ in range(2):
+        export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
     names = {"model.tflite", "tokenizer.model", "metadata.json", "parity.json"}
     assert {entry.name for entry in path.iterdir()} == names
     assert list(tmp_path.iterdir()) == [path]

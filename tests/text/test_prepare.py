@@ -195,16 +195,6 @@ def test_killed_and_run_again(tokenizer, tmp_path):
     assert not list(tmp_path.glob(".*.writing.*")) and not list(tmp_path.glob(".*.lock"))
 
 
-@pytest.fixture
-def full_disk():
-    """As far as a limit of a file's size is one."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("number", [500, 5000])  # of pairs: it is noticed at the end, or before
 def test_a_full_disk_is_told(full_disk, tmp_path, number):
     options = {"max_length": 31, "shards": 1}

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from toy_damage import change_a_value, damaged
 
 from keras_transformer.integrity import sealed
 from keras_transformer.text import BytesTokenizer, VocabularyTokenizer, training_batches
@@ -65,32 +66,12 @@ def error_or_rows(folder):
         return str(error), None
 
 
-STRANGE = (2**63, 2**31, -1, 0, 1, 3, 1e308, float("nan"), None, True, "x", "", [], {}, [[]])
-
-
-def changed(fields, rng):
-    """Fields with one value, wherever it stands, that is gone, doubled or a strange one."""
-    place = fields
-    while True:
-        key = rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
-        if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.3:
-            break
-        place = place[key]
-    kind = rng.randrange(6)
-    if kind == 0:
-        del place[key]
-    elif kind == 1 and isinstance(place, list):
-        place.append(place[key])
-    else:
-        place[key] = rng.choice(STRANGE)
-
-
 @pytest.mark.parametrize("when", ["today", "before"])
 def test_a_changed_index_never_gives_other_pairs(folders, when, tmp_path):
     rng, copy = random.Random(5), shutil.copytree(folders[when, None], tmp_path / "copy")
     text, expected, refused = (copy / "prepared.json").read_text(), rows_of(copy), 0
     for _ in range(50):
-        change_index(copy, lambda fields: changed(fields, rng))
+        change_index(copy, lambda fields: change_a_value(fields, rng))
         error, rows = error_or_rows(copy)
         if error is None:  # what people read: the seed, the lines left out
             assert rows == expected
@@ -117,22 +98,6 @@ def test_a_damaged_shard_never_gives_other_pairs(folders, when, compression, tmp
         assert rows == expected if error is None else path.name in error
         refused += error is not None
     assert refused >= 10
-
-
-def damaged(content, rng):
-    """A file with a flipped bit, cut short, or with a part that is zero or there twice."""
-    content, kind = bytearray(content), rng.randrange(4)
-    start = rng.randrange(len(content))
-    end = min(len(content), start + rng.randrange(1, 40))
-    if kind == 0:
-        content[start] ^= 1 << rng.randrange(8)
-    elif kind == 1:
-        del content[start:]
-    elif kind == 2:
-        content[start:end] = bytes(x ^ 255 for x in content[start:end])
-    else:
-        content[start:start] = content[start:end]
-    return bytes(content)
 
 
 # --- What each damage says -------------------------------------------------------------------

@@ -6,7 +6,6 @@ Needs NumPy and, where the tokenizer is one, sentencepiece; nothing else.
 import pathlib
 from typing import NamedTuple
 
-from keras_transformer.atomic import new_folder
 from keras_transformer.integrity import check_file, check_seal, checksum, read_json
 from keras_transformer.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -67,6 +66,8 @@ def open_folder(folder):
 
 def new_export(path, overwrite):
     """`new_folder` for an export; `overwrite` replaces an earlier one, and nothing else."""
+    from keras_transformer.atomic import new_folder  # which a device does not need
+
     replaces = FILES if overwrite else None
     return new_folder(path, replaces=replaces, mark=REPORT, what="an export")
 

@@ -8,8 +8,6 @@ import pathlib
 
 import numpy as np
 
-from keras_transformer.atomic import write_file
-
 UNKNOWN = "⁇"  # what an unknown id reads as: SentencePiece's sign
 
 
@@ -83,6 +81,8 @@ class Tokenizer(abc.ABC):
 
     def save(self, path):
         """Writes the tokenizer to one file, which is never seen half-written."""
+        from keras_transformer.atomic import write_file  # which a device does not need
+
         write_file(path, lambda temporary: temporary.write_bytes(self.to_bytes()))
 
     def encode(self, text):

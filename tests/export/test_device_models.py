@@ -228,7 +228,7 @@ def test_wrong_arguments(sequence_model, language_model, tokenizer, tmp_path):
             run(model, tokenizer, tmp_path / "device", samples=["abcd"], max_source_length=3)
         with pytest.raises(ValueError, match="`max_source_length` must be"):
             run(model, tokenizer, tmp_path / "device", samples=["a"], max_source_length=0)
-        (tmp_path / "there").mkdir(exist_ok=True)
+        (tmp_path / "there" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(FileExistsError, match="an export needs a new folder"):
             run(model, tokenizer, tmp_path / "there", samples=["a"])
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

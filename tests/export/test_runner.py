@@ -59,7 +59,7 @@ def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_
     text = {f"keras_transformer.text{part}" for part in ("", ".tokenizer", ".sentence_piece")}
     text.add("keras_transformer.text.growing")
     export = {f"keras_transformer.export{part}" for part in ("", ".device_folder", ".device_model")}
-    parts = {"keras_transformer", MODULE, *export, *text}
+    parts = {"keras_transformer", "keras_transformer.integrity", MODULE, *export, *text}
     assert set(ours) - {"keras_transformer.registration"} == parts
     assert heavy == []
 

@@ -14,7 +14,11 @@ from keras_transformer.decoding.compiled import compiled
 from keras_transformer.export import device_folder
 from keras_transformer.export.conversion import check_size as check_model_size
 from keras_transformer.export.conversion import convert
-from keras_transformer.export.device_graphs import ClassifierModule, LanguageModelModule
+from keras_transformer.export.device_graphs import (
+    ClassifierModule,
+    LanguageModelModule,
+    check_search,
+)
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.modes import mode_named
 from keras_transformer.export.parity import (
@@ -140,12 +144,13 @@ def export_language_model(
 
     Raises:
         TypeError: if `model` is no `LanguageModel`, or `samples` is one string.
-        ValueError: if `mode` is unknown, a prompt is too long, model and tokenizer disagree, or
-            the model is too large for LiteRT.
+        ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
+            tokenizer disagree, or the model is too large for LiteRT.
         FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
     """
     _check_kind(model, (LanguageModel,))
     strategy = Greedy() if strategy is None else strategy
+    check_search(strategy)
     export = _Export(_prepared(model), tokenizer, mode, checked_samples(samples), max_source_length)
     export.check_tokenizer(model.config.target_size)
     rows = export.rows([])

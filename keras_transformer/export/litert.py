@@ -10,7 +10,12 @@ from typing import NamedTuple
 from keras_transformer.decoding import Translator
 from keras_transformer.export import device_folder as files
 from keras_transformer.export.conversion import check_size, convert
-from keras_transformer.export.device_graphs import DEVICE_SIGNATURE, DeviceModule, check_signatures
+from keras_transformer.export.device_graphs import (
+    DEVICE_SIGNATURE,
+    DeviceModule,
+    check_search,
+    check_signatures,
+)
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.modes import MODES, mode_named
 from keras_transformer.export.parity import (
@@ -80,8 +85,9 @@ def export_litert(
 
     Raises:
         TypeError: if `samples` or `references` is one string.
-        ValueError: if `mode` is unknown, a sample is longer than `max_source_length`, there are
-            not as many references as samples, or the model is too large for LiteRT.
+        ValueError: if `mode` is unknown, `strategy` samples, a sample is longer than
+            `max_source_length`, there are not as many references as samples, or the model is too
+            large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
             than an export writes.
         TargetInUseError: if another process is writing it.
@@ -104,6 +110,7 @@ def export_litert(
 
 def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
     """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
+    check_search(strategy)
     if isinstance(model, Transformer):
         check_size(model)
         model = in_float32(model)

@@ -10,7 +10,7 @@ from keras_transformer.atomic import new_folder
 from keras_transformer.decoding import Translator
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.serving_facts import FACTS, facts, op_names
+from keras_transformer.export.serving_facts import FACTS, checksums, facts, op_names
 from keras_transformer.export.serving_graphs import (
     IDS_SIGNATURE,
     TEXT_SIGNATURE,
@@ -23,6 +23,7 @@ from keras_transformer.export.warmup import (
     warmup_requests,
     write_warmup,
 )
+from keras_transformer.integrity import sealed
 
 REPORT = "assets.extra/parity.json"
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
@@ -104,7 +105,9 @@ def export_saved_model(
         if requests:
             write_warmup(folder / WARMUP, requests)
         described["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
-        (folder / FACTS).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        described["sha256"] = checksums(folder)
+        text = json.dumps(sealed(described), indent=2) + "\n"
+        (folder / FACTS).write_text(text, encoding="utf-8")
         report = _parity(folder, loaded.signatures, translator, samples, expected, ids_only)
         report.check().write(folder / REPORT)
     return report

@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from toy_device_models import language_model_of
 
-from keras_transformer import Greedy, Translator
+from keras_transformer import Greedy, Sampling, Translator
 from keras_transformer.export import MODES, ParityError, Runner, export_litert, flatbuffer, litert
+from keras_transformer.export.device_exports import export_language_model
 from keras_transformer.export.parity import compare
 from keras_transformer.text import SentencePieceTokenizer
 
@@ -288,6 +290,15 @@ def test_wrong_arguments(stub, device, trained, tokenizer, texts, tmp_path):
     with pytest.raises(ValueError, match="same `vocab_size`. Received: tokenizer 8, model 31"):
         export(tokenizer=other)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sampling_is_refused_before_any_work(trained, tokenizer, tmp_path):
+    options = dict(samples=["a"], strategy=Sampling(seed=7))
+    with pytest.raises(ValueError, match="holds a greedy or a beam search.* Received: .*Sampling"):
+        export_litert(trained, tokenizer, tmp_path / "made", **options)
+    model = language_model_of(tokenizer)
+    with pytest.raises(ValueError, match="holds a greedy or a beam search.* Received: .*Sampling"):
+        export_language_model(model, tokenizer, tmp_path / "made", **options)
 
 
 def test_a_full_disk(full_disk, stub, device, trained, tokenizer, texts, tmp_path):

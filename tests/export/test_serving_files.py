@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -19,7 +18,7 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
-from keras_transformer.atomic import TargetInUseError, locked, new_folder
+from keras_transformer.atomic import TargetInUseError, locked
 from keras_transformer.export import ParityError, export_saved_model, source_rows, warmup
 from keras_transformer.export import saved_model as exporter
 from keras_transformer.export.serving_facts import facts, read_facts
@@ -50,32 +49,6 @@ def test_a_version_that_is_being_written_is_not_the_next(tmp_path):
     with locked(tmp_path / "2"), pytest.raises(TargetInUseError, match="Received: .*2, which is"):
         next_version(tmp_path)
     assert next_version(tmp_path).name == "2" and versions(tmp_path) == [1]
-
-
-def test_overwrite_replaces_an_export_only(saved_model, tmp_path):
-    path = shutil.copytree(saved_model.path, tmp_path / "1")
-    options = {"replaces": exporter._FILES, "mark": exporter.REPORT}
-    (path / "assets.extra" / "mine").touch()
-    with pytest.raises(FileExistsError, match="which also holds assets.extra/mine"):
-        new_folder(path, **options).__enter__()
-    (path / "assets.extra" / "mine").unlink()
-    with new_folder(path, **options):
-        pass
-    assert not list(path.iterdir())
-    (path / "saved_model.pb").touch()  # of another program
-    with pytest.raises(FileExistsError, match="does not hold assets.extra/parity.json"):
-        new_folder(path, **options).__enter__()
-
-
-def test_damaged_facts_are_told(saved_model, tmp_path):
-    path = shutil.copytree(saved_model.path, tmp_path / "1") / "assets.extra" / "serving.json"
-    for content in ("", "[]", '{"signatures": 1}'):
-        path.write_text(content)
-        with pytest.raises(ValueError, match="serving.json must (be the facts of|have a field)"):
-            read_facts(tmp_path / "1")
-    path.unlink()
-    with pytest.raises(FileNotFoundError, match="serving.json must be the facts of an exported"):
-        read_facts(tmp_path / "1")
 
 
 def test_what_holds_no_versions_is_refused(tmp_path):

@@ -128,7 +128,7 @@ def scratch_folder(target):
 
 
 def check_unheld(target):
-    """Raises `TargetInUseError` if another process holds `target` now. Writes nothing."""
+    """Raises `TargetInUseError` if another process holds `target` now; removes what it left."""
     target = pathlib.Path(os.path.realpath(target))
     if target.with_name(f".{target.name}.lock").exists():
         with locked(target):

@@ -269,6 +269,9 @@ def _new_artifact(arguments):
         from keras_transformer.export.versions import next_version
 
         return next_version(arguments.output)
+    from keras_transformer.atomic import check_unheld
+
+    check_unheld(arguments.output)
     if os.path.exists(arguments.output):
         raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
     return arguments.output

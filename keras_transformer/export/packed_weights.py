@@ -9,6 +9,7 @@ is a wrong answer. So a name here says all that the packed weights depend on, an
 the file is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
 """
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -20,7 +21,7 @@ import sys
 
 import numpy as np
 
-from keras_transformer.atomic import locked, scratch_folder
+from keras_transformer.atomic import check_unheld, locked, scratch_folder
 from keras_transformer.export.device_folder import METADATA_FILE, MODEL_FILE
 from keras_transformer.integrity import checksum
 
@@ -68,7 +69,10 @@ class PackedModel:
         _largest(self._metadata, self._metadata["max_source_length"])
         cache = pathlib.Path(directory) / _file_name(opened.metadata["sha256"][MODEL_FILE])
         cache.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_whole(cache):
+        if _is_whole(cache):
+            with contextlib.suppress(OSError):  # held, or nothing that we may remove
+                check_unheld(cache)
+        else:
             with locked(cache, wait=_LONGEST_BUILD):
                 if not _is_whole(cache):  # nobody has made it in the meantime
                     _build(opened.model, cache, num_threads)

@@ -1,8 +1,9 @@
 """Numbered versions of a model in one folder, as TF Serving watches it."""
 
+import contextlib
 import pathlib
 
-from keras_transformer.atomic import check_unheld
+from keras_transformer.atomic import TargetInUseError, check_unheld
 
 
 def versions(path):
@@ -39,7 +40,11 @@ def next_version(path):
         raise FileExistsError(
             f"a model's folder must be new or hold numbered versions. Received: {path}, {what}"
         )
-    version = path / str(max(versions(path), default=0) + 1)
+    found = versions(path)
+    version = path / str(max(found, default=0) + 1)
+    if found:
+        with contextlib.suppress(TargetInUseError):  # it is whole, and about to be let go
+            check_unheld(path / str(found[-1]))
     check_unheld(version)
     return version
 

@@ -48,7 +48,9 @@ def test_a_version_that_is_being_written_is_not_the_next(tmp_path):
     (tmp_path / "1").mkdir()
     with locked(tmp_path / "2"), pytest.raises(TargetInUseError, match="Received: .*2, which is"):
         next_version(tmp_path)
+    (tmp_path / ".1.lock").touch()  # of one that was killed when all was done
     assert next_version(tmp_path).name == "2" and versions(tmp_path) == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_what_holds_no_versions_is_refused(tmp_path):

@@ -154,6 +154,13 @@ def test_what_a_dead_process_left_is_removed(device, tmp_path):
     files[1].unlink()  # killed between the two
     Runner(device.path, weight_cache=tmp_path)
     assert files_of(tmp_path) == files
+    left.mkdir()  # killed when all was done
+    lock = tmp_path / f".{files[0].name}.lock"
+    lock.touch()
+    Runner(device.path, weight_cache=tmp_path)
+    assert files_of(tmp_path) == files
+    with locked(tmp_path / files[0].name):  # by somebody who will see that it is whole
+        Runner(device.path, weight_cache=tmp_path)
 
 
 # --- Errors --------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def scratch_folder(target):
 
     It is removed at the end, or by the next holder where this process dies.
     """
-    temporary = _temporary(pathlib.Path(target))
+    temporary = _temporary(pathlib.Path(os.path.realpath(target)))
     temporary.mkdir()
     try:
         yield temporary

@@ -6,12 +6,11 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import tempfile
 
 import numpy as np
 
-from keras_transformer.atomic import new_folder, write_file
+from keras_transformer.atomic import new_folder, scratch_folder, write_file
 from keras_transformer.text.corpus import numbered_pairs
 from keras_transformer.text.lines import Faults
 from keras_transformer.text.shard_index import shard_file
@@ -75,17 +74,13 @@ def prepare_with_beam(
             f"Received: {corpus_name(corpus)}"
         )
     tokenizers = tokenizer, target_tokenizer or tokenizer
-    with new_folder(folder, what=KIND) as temporary:
-        # A worker that the runner has given up may still write here: what it writes stays out of
-        # the folder.
-        parts = temporary / "parts"
-        parts.mkdir()
+    # A worker that the runner has given up may still write parts: they stay out of the folder.
+    with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
         _run(beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)
         faults = Faults(**_read(parts / _FAULTS))
         entries = [_read(parts / _ENTRY.format(shard)) for shard in range(shards)]
         for entry in entries:
             os.rename(parts / entry["file"], temporary / entry["file"])
-        shutil.rmtree(parts)
         fields = {"max_length": max_length, "seed": seed, "compression": compression}
         finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **fields)
     return PreparedCorpus(folder)

@@ -227,9 +227,10 @@ class PreparedCorpus:
                 expected = entry["sha256"]
                 received = _records_checksum(path, self._compression, self.max_length)
         except (OSError, EOFError, ValueError, zlib.error) as error:
-            return f"{path}: {error}".encode()
+            return f"{path}: {error}".encode("utf-8", "backslashreplace")
         if received != expected:
-            return f"{path}: sha256 {received}, expected {expected}".encode()
+            message = f"{path}: sha256 {received}, expected {expected}"
+            return message.encode("utf-8", "backslashreplace")
         self._checked[entry["file"]] = found
         return b""
 

@@ -18,7 +18,7 @@ REPORT = "parity.json"
 _SUFFIXES = (".model", ".json")
 _TOKENIZER_FILES = [f"{stem}{end}" for stem in (TOKENIZER, TARGET_TOKENIZER) for end in _SUFFIXES]
 FILES = (MODEL_FILE, METADATA_FILE, REPORT, *_TOKENIZER_FILES)
-_MOST = 2**31 - 1  # of what a LiteRT file counts
+_LARGEST = 2**31 - 1  # of a number: ids and sizes are int32 on a device
 
 _WHAT = "the metadata of an export"
 # What running a folder needs of the metadata; the rest is for people.
@@ -86,8 +86,8 @@ def _read_metadata(folder):
         raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
     metadata = read_json(path, _WHAT, _FIELDS)
     for name, kind in _FIELDS.items():
-        if kind is int and not 0 <= metadata[name] <= _MOST:
-            raise ValueError(f"in {path} `{name}` must be a count. Received: {metadata[name]}")
+        if kind is int and not 0 <= metadata[name] <= _LARGEST:
+            raise ValueError(f"in {path} `{name}` must be in [0, 2^31). Received: {metadata[name]}")
     _check_classes(metadata, path)
     return metadata
 

@@ -98,9 +98,12 @@ def test_damaged_files_are_told(folder, name):
         ({"adds_eos": False}, "must be as it was written"),
         ({"labels": ["a"]}, "`labels` must name all of `num_classes`. Received: 1 labels, num_c"),
         ({"adds_eos": 1}, "`adds_eos` must be true or false. Received: 1"),
-        ({"max_source_length": 2**63}, "`max_source_length` must be a count. Received: 92233"),
+        (
+            {"max_source_length": 2**63},
+            r"`max_source_length` must be in \[0, 2\^31\). Received: 92",
+        ),
         ({"max_source_length": 1e308}, "`max_source_length` of type int. Received: 1e.308"),
-        ({"pad_id": -1}, "`pad_id` must be a count. Received: -1"),
+        ({"pad_id": -1}, r"`pad_id` must be in \[0, 2\^31\). Received: -1"),
         ({"vocab_size": float("nan")}, "`vocab_size` of type int. Received: nan"),
         ({SEAL: None}, "must be as it was written.* Received: record_sha256 None, expected '"),
     ],
@@ -112,11 +115,19 @@ def test_a_changed_field(folder, change, message):
 
 
 @pytest.mark.parametrize(
-    "change", [{"extra_length": 2**63}, {"n_best": 2**40}, {"extra_length": 2**30, "n_best": 2**30}]
+    "change, message",
+    [
+        (
+            {"extra_length": 2**63},
+            "must have `extra_length`, a count.* Received: 9223372036854775808",
+        ),
+        ({"n_best": 2**40}, "must have `n_best`, a count"),
+        ({"extra_length": 2**30, "n_best": 2**30}, "at most 2147483647 numbers. Received: .*by wh"),
+    ],
 )
-def test_outputs_of_any_size_are_refused(folder, change):
+def test_outputs_of_any_size_are_refused(folder, change, message):
     search = {**SEARCH, "max_length": None, **change}
-    with pytest.raises(ValueError, match="an output must have at most 2147483647 numbers. Rec.*by"):
+    with pytest.raises(ValueError, match=f"with `weight_cache` .*{message}"):
         packed_weights._largest({**read(folder), "search": search}, 7)
 
 

@@ -281,6 +281,16 @@ def test_outputs_of_unknown_size(device, weight_cache):
         packed.reserve()
 
 
+def test_no_memory_for_outputs(device, weight_cache, monkeypatch):
+    def refuse(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    packed = Runner(device.path, weight_cache=weight_cache)._packed
+    monkeypatch.setattr(packed_weights.mmap, "mmap", refuse)
+    with pytest.raises(ValueError, match="there must be memory for what metadata.json .*Cannot al"):
+        packed.reserve()
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x1c\x00\x00\x00TFL3" + bytes(64)])
 def test_a_file_that_is_no_model_though_its_checksum_fits(copy, content, tmp_path):
     (copy / "model.tflite").write_bytes(content)

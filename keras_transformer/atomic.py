@@ -103,16 +103,16 @@ def new_folder(target, *, replaces=None, what="a folder", lock=True):
     target = pathlib.Path(os.path.realpath(target))
     _check_free(target, replaces, what)
     with locked(target) if lock else _parents(target):
-        temporary = _temporary(target)
-        temporary.mkdir()
+        folder = temporary(target)
+        folder.mkdir()
         try:
             _check_free(target, replaces, what)  # again, now that nobody else can make it
-            yield temporary
+            yield folder
             _check_free(target, replaces, what)
-            _flush_folder(temporary)
-            _put(temporary, target)
+            _flush_folder(folder)
+            _put(folder, target)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_file(target, write):
@@ -134,14 +134,14 @@ def write_file(target, write):
             raise FileExistsError(
                 f"a file can take the place of nothing but a file. Received: {target}"
             )
-        temporary = _temporary(path)
+        written = temporary(path)
         try:
-            write(temporary)
-            _flush(temporary)
-            os.replace(temporary, path)
+            write(written)
+            _flush(written)
+            os.replace(written, path)
             _flush(path.parent)
         finally:
-            temporary.unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
 
 
 def write_text(target, text):
@@ -235,7 +235,9 @@ def _release(lock, descriptor):
 # --- Names and places ------------------------------------------------------------------------
 
 
-def _temporary(target, purpose="writing"):
+def temporary(target, purpose="writing"):
+    """A new name beside a target, for whoever holds it; the next to hold it removes such files."""
+    target = pathlib.Path(target)
     return target.with_name(f".{secrets.token_hex(4)}.{purpose}.{target.name}")
 
 
@@ -256,6 +258,11 @@ def _sweep(target):
 @contextlib.contextmanager
 def _parents(target):
     missing = [parent for parent in target.parents if not parent.exists()]
+    there = target.parents[len(missing)]
+    if not there.is_dir():
+        raise NotADirectoryError(
+            f"what is made must lie in a folder. Received: {target}, where {there} is none"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -281,15 +288,15 @@ def _check_free(target, replaces, what):
         )
 
 
-def _put(temporary, target):
+def _put(folder, target):
     """Renames a folder to its target, in the place of what may be replaced."""
     if not target.exists():
-        os.rename(temporary, target)
+        os.rename(folder, target)
     else:
-        old = _temporary(target, "replaced")
+        old = temporary(target, "replaced")
         os.rename(target, old)
         try:
-            os.rename(temporary, target)
+            os.rename(folder, target)
         except OSError:
             os.rename(old, target)
             raise

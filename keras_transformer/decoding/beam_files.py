@@ -13,11 +13,13 @@ import uuid
 from collections.abc import Callable
 
 from keras_transformer.arguments import check_size
+from keras_transformer.atomic import temporary
 from keras_transformer.decoding.files import FileFormat, as_lines
+from keras_transformer.outputs import check_no_part, new_output
 
 
 def translate_file_with_beam(
-    make_translator, source, output, *, form=None, window=4096, options=None
+    make_translator, source, output, *, form=None, window=4096, options=None, lock=True
 ):
     """Translates a file by a pipeline of Apache Beam.
 
@@ -33,13 +35,15 @@ def translate_file_with_beam(
         window: Lines that a worker translates at a time.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner; `None`
             for Beam's own choice.
+        lock: Whether to hold `output`; `False` within `new_output`.
 
     Returns:
         The number of lines.
 
     Raises:
         ImportError: if Apache Beam is missing, with the command that installs it.
-        FileExistsError: if `output` exists.
+        FileExistsError: if `output` exists, or a part of it that `translate_file` has made.
+        TargetInUseError: if another process is writing `output`.
         ValueError: if `source` is standard input or empty. What goes wrong in a worker is raised
             as Beam raises it.
     """
@@ -49,26 +53,26 @@ def translate_file_with_beam(
         raise ImportError(
             "translating on a Beam runner needs Apache Beam: pip install apache-beam"
         ) from error
-    form, output = form or FileFormat(), pathlib.Path(output)
+    form = form or FileFormat()
     check_size(window=window)
-    if output.exists():
-        raise FileExistsError(f"translations need a new file. Received: {output}")
     if str(source) == "-":
         raise ValueError("every worker must be able to read `source`. Received: standard input")
-    folder = output.with_name(f".{output.name}.{uuid.uuid4().hex}.parts")
-    folder.mkdir(parents=True)
-    try:
-        with beam.Pipeline(options=options) as pipeline:
-            _ = (
-                pipeline
-                | "File" >> beam.Create([str(source)])
-                | "Read" >> beam.FlatMap(functools.partial(_windows, form=form, size=window))
-                | "Spread" >> beam.Reshuffle()
-                | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
-            )
-        return _join(folder, output, source)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with new_output(output, lock=lock) as path:
+        check_no_part(path)
+        folder = temporary(path)
+        folder.mkdir()
+        try:
+            with beam.Pipeline(options=options) as pipeline:
+                _ = (
+                    pipeline
+                    | "File" >> beam.Create([str(source)])
+                    | "Read" >> beam.FlatMap(functools.partial(_windows, form=form, size=window))
+                    | "Spread" >> beam.Reshuffle()
+                    | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
+                )
+            return _join(folder, path, source)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _windows(path, form, size):
@@ -100,9 +104,9 @@ class _TranslateWindow:
         index, items = window
         path = pathlib.Path(self.folder) / f"{index:012d}"
         # A runner may give the same window to two workers.
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        temporary.write_bytes(as_lines(self.form.translated(self._translator, items)))
-        os.replace(temporary, path)
+        written = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        written.write_bytes(as_lines(self.form.translated(self._translator, items)))
+        os.replace(written, path)
 
 
 def _join(folder, output, source):
@@ -116,5 +120,11 @@ def _join(folder, output, source):
             content = part.read_bytes()
             lines += content.count(b"\n")
             file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if os.path.lexists(output):
+        raise FileExistsError(
+            f"translations need a new file. Received: {output}, which was made while they were"
+        )
     os.replace(whole, output)
     return lines

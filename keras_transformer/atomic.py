@@ -103,16 +103,16 @@ def new_folder(target, *, replaces=None, what="a folder", lock=True):
     target = pathlib.Path(os.path.realpath(target))
     _check_free(target, replaces, what)
     with locked(target) if lock else _parents(target):
-        folder = temporary(target)
-        folder.mkdir()
+        temporary = _temporary(target)
+        temporary.mkdir()
         try:
             _check_free(target, replaces, what)  # again, now that nobody else can make it
-            yield folder
+            yield temporary
             _check_free(target, replaces, what)
-            _flush_folder(folder)
-            _put(folder, target)
+            _flush_folder(temporary)
+            _put(temporary, target)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_file(target, write):
@@ -134,19 +134,36 @@ def write_file(target, write):
             raise FileExistsError(
                 f"a file can take the place of nothing but a file. Received: {target}"
             )
-        written = temporary(path)
+        temporary = _temporary(path)
         try:
-            write(written)
-            _flush(written)
-            os.replace(written, path)
+            write(temporary)
+            _flush(temporary)
+            os.replace(temporary, path)
             _flush(path.parent)
         finally:
-            written.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(target, text):
     """Writes a text file in UTF-8 with `write_file`."""
     write_file(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def tidy(folder):
+    """Removes what dead processes have left of any target in a folder, or in a folder within it."""
+    for path in sorted(pathlib.Path(folder).rglob(".*")):
+        found = re.fullmatch(r"\.(?:[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|(.+)\.lock)", path.name)
+        if found and (found[1] or _is_ours(path)):
+            # A target of the living is left alone.
+            target = path.with_name(found[1] or found[2])
+            with contextlib.suppress(TargetInUseError), locked(target):
+                pass
+
+
+def _is_ours(lock):
+    """Whether a file is a lock of this module, signed or not yet."""
+    text = lock.read_text(errors="replace") if lock.is_file() else "?"
+    return not text or text.startswith('{"pid": ')
 
 
 # --- Locks -----------------------------------------------------------------------------------
@@ -235,9 +252,7 @@ def _release(lock, descriptor):
 # --- Names and places ------------------------------------------------------------------------
 
 
-def temporary(target, purpose="writing"):
-    """A new name beside a target, for whoever holds it; the next to hold it removes such files."""
-    target = pathlib.Path(target)
+def _temporary(target, purpose="writing"):
     return target.with_name(f".{secrets.token_hex(4)}.{purpose}.{target.name}")
 
 
@@ -288,15 +303,15 @@ def _check_free(target, replaces, what):
         )
 
 
-def _put(folder, target):
+def _put(temporary, target):
     """Renames a folder to its target, in the place of what may be replaced."""
     if not target.exists():
-        os.rename(folder, target)
+        os.rename(temporary, target)
     else:
-        old = temporary(target, "replaced")
+        old = _temporary(target, "replaced")
         os.rename(target, old)
         try:
-            os.rename(folder, target)
+            os.rename(temporary, target)
         except OSError:
             os.rename(old, target)
             raise

@@ -8,12 +8,11 @@ import functools
 import itertools
 import os
 import pathlib
-import shutil
 import uuid
 from collections.abc import Callable
 
 from keras_transformer.arguments import check_size
-from keras_transformer.atomic import temporary
+from keras_transformer.atomic import scratch_folder
 from keras_transformer.decoding.files import FileFormat, as_lines
 from keras_transformer.outputs import check_no_part, new_output
 
@@ -57,22 +56,17 @@ def translate_file_with_beam(
     check_size(window=window)
     if str(source) == "-":
         raise ValueError("every worker must be able to read `source`. Received: standard input")
-    with new_output(output, lock=lock) as path:
+    with new_output(output, lock=lock) as path, scratch_folder(path) as folder:
         check_no_part(path)
-        folder = temporary(path)
-        folder.mkdir()
-        try:
-            with beam.Pipeline(options=options) as pipeline:
-                _ = (
-                    pipeline
-                    | "File" >> beam.Create([str(source)])
-                    | "Read" >> beam.FlatMap(functools.partial(_windows, form=form, size=window))
-                    | "Spread" >> beam.Reshuffle()
-                    | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
-                )
-            return _join(folder, path, source)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with beam.Pipeline(options=options) as pipeline:
+            _ = (
+                pipeline
+                | "File" >> beam.Create([str(source)])
+                | "Read" >> beam.FlatMap(functools.partial(_windows, form=form, size=window))
+                | "Spread" >> beam.Reshuffle()
+                | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
+            )
+        return _join(folder, path, source)
 
 
 def _windows(path, form, size):

@@ -1,27 +1,27 @@
 """The folder of a run: what lies where, making it at once, and loading it."""
 
 import dataclasses
-import hashlib
-import os
-import shutil
-import tempfile
+import warnings
 from pathlib import Path
 
 import keras
 
+from keras_transformer.atomic import TargetInUseError, locked, new_folder, tidy
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Greedy, Sampling, Translator
+from keras_transformer.integrity import checksum
 from keras_transformer.models import Transformer
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
+from keras_transformer.training.record import MODEL_FILE, RECORD_FILE, check_record, write_record
 from keras_transformer.training.tokenizers import Tokenizers
 
-MODEL_FILE = "model.keras"
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.txt"
+_TRAINING = "training"  # is locked in the folder while a process trains there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,9 @@ def load_run(run_dir):
         A `Run`.
 
     Raises:
-        FileNotFoundError: if the folder is no run, or training has not finished.
+        FileNotFoundError: if the folder is no run, a file of it is missing, or training has not
+            finished.
+        ValueError: if a file is not what `train` has left.
     """
     run_dir = Path(run_dir)
     if not (run_dir / EXPERIMENT_FILE).is_file():
@@ -95,6 +97,12 @@ def load_run(run_dir):
         raise FileNotFoundError(
             f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
             f"Received: {run_dir}"
+        )
+    if not check_record(run_dir, (MODEL_FILE, CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE)):
+        warnings.warn(
+            f"{run_dir} has no {RECORD_FILE}, as the first runs had none: whether its files are "
+            "damaged is not known",
+            stacklevel=2,
         )
     tokenizers = Tokenizers.load(run_dir)
     return Run(
@@ -109,9 +117,8 @@ def load_run(run_dir):
 
 def model_fingerprint(run_dir):
     """A hash of the model and the tokenizers of a finished run."""
-    with open(Path(run_dir) / MODEL_FILE, "rb") as file:
-        model = hashlib.file_digest(file, "sha256").hexdigest()
-    return (model, *(each.fingerprint for each in Tokenizers.load(run_dir)))
+    tokenizers = Tokenizers.load(run_dir)
+    return (checksum(Path(run_dir) / MODEL_FILE), *(each.fingerprint for each in tokenizers))
 
 
 def check_folder(run_dir, experiment, resume):
@@ -119,6 +126,7 @@ def check_folder(run_dir, experiment, resume):
 
     Raises:
         FileExistsError: if it holds anything else, or `resume` is `False`.
+        FileNotFoundError, ValueError: if a file of it is missing or damaged.
     """
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
         return False
@@ -126,6 +134,7 @@ def check_folder(run_dir, experiment, resume):
         raise FileExistsError(
             f"a run needs a new or empty folder, or one that holds a run. Received: {run_dir}"
         )
+    check_record(run_dir, (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE), unread={MODEL_FILE})
     found = Experiment.load(run_dir / EXPERIMENT_FILE)
     if found != experiment:
         raise FileExistsError(
@@ -154,24 +163,45 @@ def _differences(one, other):
     ]
 
 
+def hold_folder(held, run_dir, experiment, resume):
+    """Holds a run folder, so that no other process trains in it, and tidies up after dead ones.
+
+    Args:
+        held: A `contextlib.ExitStack` that lasts as long as training.
+        run_dir, experiment, resume: As of `check_folder`.
+
+    Raises:
+        FileExistsError: as `check_folder`.
+        TargetInUseError: if another process trains there.
+    """
+    check_folder(run_dir, experiment, resume)
+    try:
+        held.enter_context(locked(run_dir))
+    except TargetInUseError:
+        raise
+    except OSError:  # a folder that is mounted may stand where nothing can be written
+        if not run_dir.exists():
+            raise
+    if check_folder(run_dir, experiment, resume):  # which another may have made by now
+        hold_inside(held, run_dir)
+
+
+def hold_inside(held, run_dir):
+    """Holds a run folder that exists, also against who sees it by another path."""
+    held.enter_context(locked(run_dir / _TRAINING))
+    tidy(run_dir)
+
+
 def create_folder(run_dir, texts, tokenizers):
-    """Makes the run folder appear with all its first files at once.
+    """Makes a run folder, which the caller holds, appear with all its first files at once.
 
     Args:
         run_dir: The folder, which must be new or empty.
         texts: Content by file name.
         tokenizers: The `Tokenizers`, which are saved there too.
     """
-    run_dir.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}-", dir=run_dir.parent))
-    try:
-        temporary.chmod(0o755)
+    with new_folder(run_dir, what="a run", lock=False) as folder:
         for name, text in texts.items():
-            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
-        tokenizers.save(temporary)
-        if run_dir.exists():
-            run_dir.rmdir()  # Windows renames onto no folder, not even an empty one
-        os.replace(temporary, run_dir)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        tokenizers.save(folder)
+        write_record(folder, {path.name: path for path in folder.iterdir()})

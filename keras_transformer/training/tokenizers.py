@@ -16,6 +16,7 @@ from keras_transformer.text import (
 )
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
+from keras_transformer.training.record import MODEL_FILE, check_record
 
 SOURCE_NAME = "tokenizer"
 TARGET_NAME = "target_tokenizer"
@@ -63,12 +64,14 @@ class Tokenizers(NamedTuple):
 
         Raises:
             FileNotFoundError: if there is none.
+            ValueError: if they are not those that the run's record tells of.
         """
-        source = find_tokenizer(folder, SOURCE_NAME)
-        if source is None:
+        paths = [find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME)]
+        check_record(folder, [path.name for path in paths if path], unread={MODEL_FILE})
+        if paths[0] is None:
             raise FileNotFoundError(f"a run folder must hold its tokenizer. Received: {folder}")
-        source, target = load_tokenizer(source), find_tokenizer(folder, TARGET_NAME)
-        return cls(source, source if target is None else load_tokenizer(target))
+        source = load_tokenizer(paths[0])
+        return cls(source, source if paths[1] is None else load_tokenizer(paths[1]))
 
     @classmethod
     def make(cls, section, corpus):

@@ -10,6 +10,9 @@ Needs nothing but Python.
 
 import contextlib
 import errno
+import fnmatch
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -63,10 +66,6 @@ def locked(target, *, wait=0.0):
 
     Raises:
         TargetInUseError: if another process, or another thread of this one, holds it.
-
-    Example:
-        >>> with locked("runs/one"):
-        ...     pass
     """
     target = pathlib.Path(os.path.realpath(target))
     with _parents(target):
@@ -84,15 +83,16 @@ def locked(target, *, wait=0.0):
 
 
 @contextlib.contextmanager
-def new_folder(target, *, replaces=None, what="a folder", lock=True):
+def new_folder(target, *, replaces=None, mark=None, what="a folder", lock=True):
     """Yields a temporary folder that becomes `target` when the block succeeds.
 
     When the block fails nothing is left, not even the parents that were made.
 
     Args:
         target: The folder to make. An empty one may stand there.
-        replaces: Names of files and folders; a folder that holds no other name is replaced. `None`
-            replaces nothing.
+        replaces: Patterns of files, such as `"variables/*"`; a folder that holds no other is
+            replaced. `None` replaces nothing.
+        mark: Name of a file that a folder must hold to be replaced: one that others do not make.
         what: Names what is made, for errors.
         lock: Whether to hold the target; `False` where the caller does.
 
@@ -101,21 +101,40 @@ def new_folder(target, *, replaces=None, what="a folder", lock=True):
         TargetInUseError: if another process is writing it.
     """
     target = pathlib.Path(os.path.realpath(target))
-    _check_free(target, replaces, what)
-    with locked(target) if lock else _parents(target):
-        temporary = _temporary(target)
-        temporary.mkdir()
-        try:
-            _check_free(target, replaces, what)  # again, now that nobody else can make it
-            yield temporary
-            _check_free(target, replaces, what)
-            _flush_folder(temporary)
-            _put(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    check = functools.partial(_check_free, target, replaces, mark, what)
+    check()
+    with locked(target) if lock else _parents(target), scratch_folder(target) as temporary:
+        check()  # again, now that nobody else can make it
+        yield temporary
+        check()
+        for path in (*temporary.rglob("*"), temporary):
+            _flush(path)
+        _put(temporary, target)
 
 
-def write_file(target, write):
+@contextlib.contextmanager
+def scratch_folder(target):
+    """Yields a folder beside `target`, which the caller holds, for the parts of it.
+
+    It is removed at the end, or by the next holder where this process dies.
+    """
+    temporary = _temporary(pathlib.Path(target))
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_unheld(target):
+    """Raises `TargetInUseError` if another process holds `target` now. Writes nothing."""
+    target = pathlib.Path(os.path.realpath(target))
+    if target.with_name(f".{target.name}.lock").exists():
+        with locked(target):
+            pass
+
+
+def write_file(target, write, *, lock=True):
     """Calls `write(path)` with a temporary path; what it wrote becomes `target` when it is done.
 
     A kill at any moment leaves the old file or the new one. The temporary name has the target's
@@ -123,13 +142,15 @@ def write_file(target, write):
 
     Args:
         target: The file. What stands there is replaced, if it is a file.
-        write: A function.
+        lock: Whether to hold the target; `False` where the caller does, or where all write the
+            same.
 
     Raises:
         FileExistsError: if something other than a file stands there.
         TargetInUseError: if another process has held it for a minute.
     """
-    with locked(target, wait=_WAIT) as path:
+    path = pathlib.Path(os.path.realpath(target))
+    with locked(path, wait=_WAIT) if lock else _parents(path):
         if path.exists() and not path.is_file():
             raise FileExistsError(
                 f"a file can take the place of nothing but a file. Received: {target}"
@@ -288,19 +309,32 @@ def _parents(target):
         raise
 
 
-def _check_free(target, replaces, what):
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir():
+def _check_free(target, replaces, mark, what):
+    if os.path.lexists(target) and not target.is_dir():
         raise FileExistsError(f"{what} needs a new folder. Received: {target}, which is no folder")
-    names = {path.name for path in target.iterdir()}
-    if names and replaces is None:
+    if not target.exists() or not any(target.iterdir()):
+        return
+    if replaces is None:
         raise FileExistsError(f"{what} needs a new folder. Received: {target}, which exists")
-    if others := sorted(names - set(replaces or ())):
+    others = (path for path in target.rglob("*") if not _fits(path, target, replaces))
+    names = sorted(path.relative_to(target).as_posix() for path in itertools.islice(others, 5))
+    received = f"also holds {', '.join(names)}" if names else ""
+    if not names and mark and not (target / mark).is_file():
+        received = f"does not hold {mark}"
+    if received:
         raise FileExistsError(
-            f"{what} replaces only what it has made itself. Received: {target}, which also holds "
-            f"{', '.join(others[:5])}"
+            f"{what} replaces only what it has made itself. Received: {target}, which {received}"
         )
+
+
+def _fits(path, folder, patterns):
+    """Whether a file is of a pattern, or a folder above one."""
+    parts, is_folder = path.relative_to(folder).parts, path.is_dir() and not path.is_symlink()
+    return any(
+        (len(parts) < len(split) if is_folder else len(parts) == len(split))
+        and all(map(fnmatch.fnmatchcase, parts, split))
+        for split in (pattern.split("/") for pattern in patterns)
+    )
 
 
 def _put(temporary, target):
@@ -317,13 +351,6 @@ def _put(temporary, target):
             raise
         shutil.rmtree(old, ignore_errors=True)
     _flush(target.parent)
-
-
-def _flush_folder(folder):
-    for root, _, names in os.walk(folder):
-        for name in names:
-            _flush(pathlib.Path(root, name))
-        _flush(pathlib.Path(root))
 
 
 def _flush(path):

@@ -170,23 +170,6 @@ def write_text(target, text):
     write_file(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
 
 
-def tidy(folder):
-    """Removes what dead processes have left of any target in a folder, or in a folder within it."""
-    for path in sorted(pathlib.Path(folder).rglob(".*")):
-        found = re.fullmatch(r"\.(?:[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|(.+)\.lock)", path.name)
-        if found and (found[1] or _is_ours(path)):
-            # A target of the living is left alone.
-            target = path.with_name(found[1] or found[2])
-            with contextlib.suppress(TargetInUseError), locked(target):
-                pass
-
-
-def _is_ours(lock):
-    """Whether a file is a lock of this module, signed or not yet."""
-    text = lock.read_text(errors="replace") if lock.is_file() else "?"
-    return not text or text.startswith('{"pid": ')
-
-
 # --- Locks -----------------------------------------------------------------------------------
 
 
@@ -294,11 +277,8 @@ def _sweep(target):
 @contextlib.contextmanager
 def _parents(target):
     missing = [parent for parent in target.parents if not parent.exists()]
-    there = target.parents[len(missing)]
-    if not there.is_dir():
-        raise NotADirectoryError(
-            f"what is made must lie in a folder. Received: {target}, where {there} is none"
-        )
+    if not target.parents[len(missing)].is_dir():
+        raise NotADirectoryError(f"a file or folder must lie in a folder. Received: {target}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield

@@ -195,8 +195,9 @@ class Part:
 
     def _remove(self):
         self._path.unlink(missing_ok=True)
-        with locked(self._note):  # which removes what a kill has left of its writing, too
-            self._note.unlink(missing_ok=True)
+        with locked(self._note):  # removes what a kill has left of its writing
+            pass
+        self._note.unlink(missing_ok=True)  # last: with it somebody would go on
 
 
 def _note_of(output):

@@ -1,12 +1,14 @@
 """The folder of a run: what lies where, making it at once, and loading it."""
 
+import contextlib
 import dataclasses
+import re
 import warnings
 from pathlib import Path
 
 import keras
 
-from keras_transformer.atomic import TargetInUseError, locked, new_folder, tidy
+from keras_transformer.atomic import TargetInUseError, locked, new_folder
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Greedy, Sampling, Translator
 from keras_transformer.integrity import checksum
@@ -21,6 +23,8 @@ CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.txt"
+# What `atomic` names things while it writes: what is written, and locks.
+_LEFT_BEHIND = re.compile(r"\.[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|\.(.+)\.lock")
 _TRAINING = "training"  # is locked in the folder while a process trains there
 
 
@@ -164,7 +168,7 @@ def _differences(one, other):
 
 
 def hold_folder(held, run_dir, experiment, resume):
-    """Holds a run folder, so that no other process trains in it, and tidies up after dead ones.
+    """Holds a run folder, so that no other process trains in it.
 
     Args:
         held: A `contextlib.ExitStack` that lasts as long as training.
@@ -187,9 +191,20 @@ def hold_folder(held, run_dir, experiment, resume):
 
 
 def hold_inside(held, run_dir):
-    """Holds a run folder that exists, also against who sees it by another path."""
+    """Holds a run folder also against who sees it by another path, and tidies it up."""
     held.enter_context(locked(run_dir / _TRAINING))
-    tidy(run_dir)
+    for path in sorted(run_dir.rglob(".*")):
+        if (found := _LEFT_BEHIND.fullmatch(path.name)) and (found[1] or _is_lock(path)):
+            # Whoever holds a target removes what is left of it; a target of the living stays.
+            target = path.with_name(found[found.lastindex])
+            with contextlib.suppress(TargetInUseError), locked(target):
+                pass
+
+
+def _is_lock(path):
+    """Whether a file is a lock of ours, signed or not yet."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "?"
+    return not text or text.startswith('{"pid": ')
 
 
 def create_folder(run_dir, texts, tokenizers):

@@ -278,6 +278,8 @@ def _sweep(target):
 @contextlib.contextmanager
 def _parents(target):
     missing = [parent for parent in target.parents if not parent.exists()]
+    if not target.parents[len(missing)].is_dir():
+        raise NotADirectoryError(f"a file or folder must lie in a folder. Received: {target}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield

@@ -5,6 +5,9 @@ import json
 import os
 import pathlib
 
+_MARK = b"\nsha256:"  # before the digits, at the end of a file
+_DIGITS = 64
+_BLOCK = 1 << 20
 SEAL = "record_sha256"
 
 
@@ -39,6 +42,45 @@ def check_file(path, expected, record):
             f"{path} must be the file that {record} was written for: it is damaged or belongs to "
             f"another folder. Received: sha256 {received}, expected {expected}"
         )
+
+
+def seal_file(path):
+    """Appends a file's own checksum to it, which readers of zip and HDF5 files do not look at."""
+    mark = _MARK + checksum(path).encode()
+    with open(path, "ab") as file:
+        file.write(mark)
+
+
+def check_sealed_file(path, advice, *, required=True):
+    """Raises an error unless a file is what `seal_file` has left.
+
+    Args:
+        path: The file.
+        advice: What to do if it is not, for the error.
+        required: Whether a file without a seal is an error as well.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    size = os.path.getsize(path) - len(_MARK) - _DIGITS
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        left = max(size, 0)
+        while left and (block := file.read(min(left, _BLOCK))):
+            digest.update(block)
+            left -= len(block)
+        mark = file.read(len(_MARK) + _DIGITS)
+    is_sealed = size >= 0 and mark.startswith(_MARK)
+    if (required and not is_sealed) or (is_sealed and mark[len(_MARK) :] != _hex(digest)):
+        received = "other content than its checksum says" if is_sealed else "no checksum at its end"
+        raise ValueError(
+            f"{path} must be as it was written, but it is damaged or of another version: {advice}. "
+            f"Received: {received}"
+        )
+
+
+def _hex(digest):
+    return digest.hexdigest().encode()
 
 
 def read_json(path, what, fields=()):

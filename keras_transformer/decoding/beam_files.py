@@ -6,16 +6,18 @@
 import dataclasses
 import functools
 import itertools
+import os
 import pathlib
 from collections.abc import Callable
 
 from keras_transformer.arguments import check_size
-from keras_transformer.atomic import locked, scratch_folder, write_file
+from keras_transformer.atomic import scratch_folder, write_file
 from keras_transformer.decoding.files import FileFormat, as_lines
+from keras_transformer.outputs import check_no_part, new_output
 
 
 def translate_file_with_beam(
-    make_translator, source, output, *, form=None, window=4096, options=None
+    make_translator, source, output, *, form=None, window=4096, options=None, lock=True
 ):
     """Translates a file by a pipeline of Apache Beam.
 
@@ -31,14 +33,15 @@ def translate_file_with_beam(
         window: Lines that a worker translates at a time.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner; `None`
             for Beam's own choice.
+        lock: Whether to hold `output`; `False` within `new_output`.
 
     Returns:
         The number of lines.
 
     Raises:
         ImportError: if Apache Beam is missing, with the command that installs it.
-        FileExistsError: if `output` exists.
-        TargetInUseError: if another process is writing it.
+        FileExistsError: if `output` exists, or a part of it that `translate_file` has made.
+        TargetInUseError: if another process is writing `output`.
         ValueError: if `source` is standard input or empty. What goes wrong in a worker is raised
             as Beam raises it.
     """
@@ -48,13 +51,12 @@ def translate_file_with_beam(
         raise ImportError(
             "translating on a Beam runner needs Apache Beam: pip install apache-beam"
         ) from error
-    form, output = form or FileFormat(), pathlib.Path(output)
+    form = form or FileFormat()
     check_size(window=window)
     if str(source) == "-":
         raise ValueError("every worker must be able to read `source`. Received: standard input")
-    with locked(output) as held, scratch_folder(held) as folder:
-        if output.exists():
-            raise FileExistsError(f"translations need a new file. Received: {output}")
+    with new_output(output, lock=lock) as path, scratch_folder(path) as folder:
+        check_no_part(path)
         with beam.Pipeline(options=options) as pipeline:
             _ = (
                 pipeline
@@ -63,7 +65,7 @@ def translate_file_with_beam(
                 | "Spread" >> beam.Reshuffle()
                 | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
             )
-        return _join(folder, held, source)
+        return _join(folder, path, source)
 
 
 def _windows(path, form, size):
@@ -104,6 +106,10 @@ def _join(folder, output, source):
     parts = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not parts:
         raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
+    if os.path.lexists(output):
+        raise FileExistsError(
+            f"translations need a new file. Received: {output}, which was made while they were"
+        )
     lines = 0
 
     def join(path):

@@ -17,6 +17,7 @@ from keras_transformer.text import (
 )
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
+from keras_transformer.training.record import MODEL_FILE, check_record
 
 SOURCE_NAME = "tokenizer"
 TARGET_NAME = "target_tokenizer"
@@ -64,12 +65,20 @@ class Tokenizers(NamedTuple):
 
         Raises:
             FileNotFoundError: if there is none.
+            ValueError: if they are not those that the run's record tells of.
         """
-        source = find_tokenizer(folder, SOURCE_NAME)
+        check_record(folder, cls.files(folder), unread={MODEL_FILE})
+        source, target = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
         if source is None:
             raise FileNotFoundError(f"a run folder must hold its tokenizer. Received: {folder}")
-        source, target = load_tokenizer(source), find_tokenizer(folder, TARGET_NAME)
+        source = load_tokenizer(source)
         return cls(source, source if target is None else load_tokenizer(target))
+
+    @staticmethod
+    def files(folder):
+        """The names of the files that `load` reads."""
+        paths = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        return [path.name for path in paths if path is not None]
 
     @classmethod
     def make(cls, section, corpus):

@@ -8,6 +8,7 @@ import pathlib
 
 from keras_transformer.arguments import check_choice, check_size
 from keras_transformer.text import read_lines
+from keras_transformer.text.lines import one_line
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
@@ -49,8 +50,9 @@ class FileFormat:
             FileNotFoundError: if there is no such file.
             ValueError: if a line is no UTF-8, or no object with a string at `source_key`.
         """
-        for number, line in enumerate(read_lines(path), start=1):
-            if self.format == "lines":
+        plain = self.format == "lines"
+        for number, line in enumerate(read_lines(path, plain=plain), start=1):
+            if plain:
                 yield number, line, None
             else:
                 yield number, *self._parsed(line, f"{path}, line {number}")
@@ -107,7 +109,7 @@ class FileFormat:
         if record is None:
             return made
         key = "translation" if self.n_best is None else "translations"
-        return json.dumps({**record, key: made}, ensure_ascii=False)
+        return json_line({**record, key: made})
 
 
 def translate_file(
@@ -170,7 +172,13 @@ def translate_file(
 
 def as_lines(texts):
     """Texts as bytes, each a line whatever is in it."""
-    return "".join(text.replace("\n", " ").replace("\r", " ") + "\n" for text in texts).encode()
+    return "".join(one_line(text) + "\n" for text in texts).encode()
+
+
+def json_line(fields):
+    """A JSON object in UTF-8 on one line; a lone surrogate, which UTF-8 cannot hold, escaped."""
+    line = json.dumps(fields, ensure_ascii=False)
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 class _Part:

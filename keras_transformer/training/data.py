@@ -83,12 +83,14 @@ def make_tokenizers(section, corpus):
     return Tokenizers(source, source if source.fingerprint == target.fingerprint else target)
 
 
-def _tokenized(corpus, tokenizers, max_length):
+def _tokenized(corpus, tokenizers, max_length, longest=None):
+    """A corpus as ids; of pairs that need more than `longest` positions, none."""
     if corpus is None:
         return None
     if isinstance(corpus, PreparedCorpus):
         corpus.check_tokenizers(*tokenizers)
-        return corpus
+        return corpus if longest is None else corpus.up_to(longest)
+    max_length = max_length if longest is None else min(max_length, longest)
     return tokenize_corpus(
         corpus, tokenizers.source, target_tokenizer=tokenizers.target, max_length=max_length
     )
@@ -119,7 +121,9 @@ class TrainingData:
     @classmethod
     def make(cls, experiment, corpora, tokenizers, strategy=None):
         options, length = experiment.training, experiment.data.max_length
-        training, valid = (_tokenized(corpus, tokenizers, length) for corpus in corpora)
+        longest = options.buckets[-1] if options.buckets else None
+        training = _tokenized(corpora[0], tokenizers, length, longest)
+        valid = _tokenized(corpora[1], tokenizers, length)
         buckets = options.buckets or choose_buckets(training)
         if options.pack:
             if isinstance(training, PreparedCorpus):

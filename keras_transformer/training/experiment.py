@@ -9,6 +9,8 @@ import typing
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.evaluation import TextScorer
+from keras_transformer.text.lines import check_file
 from keras_transformer.training.decoding_section import DecodingSection
 from keras_transformer.training.sections import DataSection, TokenizerSection, TrainingSection
 
@@ -59,6 +61,21 @@ class Experiment:
         if self.training.pack:
             fields["packed"] = True
         return TransformerConfig.preset(fields.pop("preset", "tiny"), **from_tokenizer, **fields)
+
+    def check_files(self):
+        """Raises an error for what is missing, before anything is read or learnt.
+
+        Raises:
+            FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
+            ImportError: if BLEU is wanted and `sacrebleu` is not installed.
+        """
+        for section in (self.data, self.tokenizer):
+            for name in section.PATHS:
+                path = getattr(section, name)
+                if path and not path.startswith("tfds:"):
+                    check_file(path)
+        if self.training.score_every_epochs:
+            TextScorer()
 
     @classmethod
     def load(cls, path, overrides=None, *, data_folder=None):

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from keras_transformer.models import Transformer
+from keras_transformer.text.lines import one_line
 from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.callbacks import Clock, MetricsFile, TimeBudget, updates_of
 from keras_transformer.training.checkpoint import BEST_FILE, TrainingCheckpoint
@@ -66,6 +67,8 @@ def train(experiment, run_dir, *, resume=True):
         ValueError: if the corpus or the experiment is not usable, or training diverges.
     """
     run_dir = Path(run_dir)
+    experiment.check_files()
+    experiment.decoding.search()  # raises now, and not when the trained model is to translate
     strategy = make_strategy(experiment.training.strategy)
     chief = is_chief(strategy)
     if not chief:
@@ -89,7 +92,7 @@ def train(experiment, run_dir, *, resume=True):
             {
                 CONFIG_FILE: config.to_json(),
                 EXPERIMENT_FILE: experiment.to_toml(),
-                SAMPLES_FILE: "".join(f"{text}\n" for text in samples),
+                SAMPLES_FILE: "".join(f"{one_line(text)}\n" for text in samples),
             },
             tokenizers,
         )

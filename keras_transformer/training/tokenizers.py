@@ -1,9 +1,9 @@
 """The tokenizers of a run: learnt from its corpus or read from files, kept in its folder."""
 
-import itertools
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.folders import check_writable
 from keras_transformer.text import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -14,6 +14,7 @@ from keras_transformer.text import (
     load_tokenizer,
     read_lines,
 )
+from keras_transformer.text.lines import check_file
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
 
@@ -114,7 +115,10 @@ def learn_tokenizer(files, output, options=None):
         raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
     if output.exists():
         raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
-    made = _learn(section, itertools.chain.from_iterable(map(read_lines, files)))
+    for file in files:
+        check_file(file)
+    check_writable(output)
+    made = _learn(section, (line for file in files for line in read_lines(file, plain=True)))
     output.parent.mkdir(parents=True, exist_ok=True)
     made.save(output)
     return made

@@ -50,7 +50,8 @@ def main(argv=None):
     except Exception as error:
         if arguments.traceback:
             raise
-        print(f"keras-transformer: error: {told(error, _HOW_TO_SEE)}", file=sys.stderr)
+        message = told(error, _HOW_TO_SEE) + _place(error, arguments)
+        print(f"keras-transformer: error: {message}", file=sys.stderr)
         _drop_output_if_full()
         return 1
     finally:
@@ -63,6 +64,14 @@ def _answers(arguments):
     return arguments.command == "evaluate" or (
         arguments.command == "translate" and not arguments.output
     )
+
+
+def _place(error, arguments):
+    """What was being made, where the system does not say at which file it failed."""
+    made = getattr(arguments, "output", None) or getattr(arguments, "run_dir", None)
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        return f", in `{arguments.command}` of {made}"
+    return ""
 
 
 @contextlib.contextmanager

@@ -176,8 +176,10 @@ def _translator_of(arguments):
 
 
 def _beam_options(arguments):
-    from apache_beam.options.pipeline_options import PipelineOptions
-
+    try:
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
     return PipelineOptions(shlex.split(arguments.beam))
 
 

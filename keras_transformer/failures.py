@@ -19,7 +19,7 @@ _LINES_OF_GRAPHS = re.compile(
     r"\s*(?:\d+ root error|\d+ successful|\d+ derived)"
 )
 _PARTS_OF_GRAPHS = re.compile(
-    r"\{\{\w+ [^}]*\}\}|\[\[[^\]]*\]\]|\[Op:\w+\](?: name:)?|"
+    r"\{\{\w+ [^}]*\}\}|\[\[[^\]]*\]\]|\[Op:[^\]]*\](?: name:)?|"
     r"Error in user-defined function passed to \S+ transformation with iterator: \S+: "
 )
 _PARTS_OF_KERAS = re.compile(

@@ -12,6 +12,8 @@ from keras_transformer.text.lines import one_line
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
+# What JSON leaves as it is and some reader takes for the end of a line.
+_JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,9 +178,9 @@ def as_lines(texts):
 
 
 def json_line(fields):
-    """A JSON object in UTF-8 on one line; a lone surrogate, which UTF-8 cannot hold, escaped."""
-    line = json.dumps(fields, ensure_ascii=False)
-    return line.encode("utf-8", "backslashreplace").decode()
+    """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
+    line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
+    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates
 
 
 class _Part:

@@ -18,6 +18,8 @@ TARGET_TOKENIZER = "target_tokenizer"  # only where the target has one of its ow
 METADATA_FILE = "metadata.json"
 _SUFFIXES = (".model", ".json")
 
+_LARGEST = 2**31 - 1  # of a number: ids and sizes are int32 on a device
+
 # What running a folder needs of the metadata; the rest is for people.
 _FIELDS = {
     "signature": str,
@@ -68,7 +70,11 @@ def checksums(folder):
 def _read_metadata(folder):
     path = folder / METADATA_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"an exported folder must hold {METADATA_FILE}. Received: {folder}")
+        from keras_transformer.folders import received
+
+        raise FileNotFoundError(
+            f"an exported folder must hold {METADATA_FILE}. Received: {received(folder)}"
+        )
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
         version = metadata["format"]
@@ -84,6 +90,8 @@ def _read_metadata(folder):
                 f"{path} must have a field `{name}` of type {kind.__name__}. "
                 f"Received: {metadata.get(name)!r}"
             )
+        if kind is int and not 0 <= metadata[name] <= _LARGEST:
+            raise ValueError(f"in {path} `{name}` must be in [0, 2^31). Received: {metadata[name]}")
     labels = metadata.get("labels", [])
     if type(labels) is not list or not all(type(label) is str for label in labels):
         raise ValueError(f"in {path} `labels` must be a list of strings. Received: {labels!r}")

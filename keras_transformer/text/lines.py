@@ -13,7 +13,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _LINES_KEPT = 10
-_LINE_ENDS = str.maketrans("\n\r", "  ")
+# Control characters at which some reader or terminal begins a line.
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")
 
 _streams_read = weakref.WeakSet()
 
@@ -61,11 +62,11 @@ def _listed(numbers, count):
 
 
 def one_line(text):
-    """`text` as it stands in a file with a text a line: LF and CR become spaces.
+    """`text` as it stands in a file with a text a line: what ends a line becomes a space.
 
-    LF ends a line for `read_lines`, which takes a CR before it for a part of the end; other
-    readers end a line at a CR alone. U+2028 and its like are text, as they are for `read_lines`.
-    Each character becomes one, so a text may go through in pieces.
+    That is LF and CR, which `read_lines` takes for an end, and the other control characters at
+    which Python's `splitlines` and terminals begin a line. U+2028 and U+2029 are no control
+    characters, and text. Each character becomes one, so a text may go through in pieces.
     """
     return text.translate(_LINE_ENDS)
 
@@ -136,8 +137,10 @@ def _raw_lines(file, path):
 def _check_encoding(line, path):
     """Refuses UTF-16 by the first line: its mark, or a NUL for each character of ASCII."""
     content = line.removesuffix(b"\n")
-    halves = (content[::2], content[1::2]) if len(content) > 1 else ()
-    if line.startswith(_UTF16_MARKS) or any(not any(half) for half in halves):
+    high, low = content[::2], content[1::2]  # of big-endian units; the other way round of others
+    is_big = any(low) and not any(high)
+    is_little = any(high) and not any(low) and len(high) == len(low)
+    if line.startswith(_UTF16_MARKS) or is_big or is_little:
         raise ValueError(f"text must be UTF-8. Received: {_display(path)}, which is UTF-16")
 
 

@@ -47,7 +47,17 @@ class Experiment:
         sizes = {"vocab_size": size}
         if not self.tokenizer.is_joint:
             sizes["target_vocab_size"] = size
-        self.config(**sizes)
+        limit, buckets = self.config(**sizes).max_positions, self.training.buckets
+        if None not in (limit, buckets) and buckets[-1] > limit:
+            raise ValueError(
+                "`training.buckets` must be at most `model.max_positions`. "
+                f"Received: buckets={buckets}, max_positions={limit}"
+            )
+
+    @property
+    def max_length(self):
+        """Most ids of a side, EOS included: `data.max_length`, or fewer as the model has places."""
+        return min(self.data.max_length, self.model.get("max_positions", self.data.max_length))
 
     def config(self, **from_tokenizer):
         """The `TransformerConfig`, with `vocab_size` and special ids as keywords.

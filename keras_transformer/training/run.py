@@ -85,7 +85,7 @@ def train(experiment, run_dir, *, resume=True):
         keras.utils.set_random_seed(experiment.training.seed)
         model = Transformer(config)
         compile_model(model, experiment.training)
-    samples = choose_samples(corpora, tokenizers.source, experiment.data.max_length)
+    samples = choose_samples(corpora, tokenizers.source, experiment.max_length)
     if not resuming:
         create_folder(
             run_dir,
@@ -141,7 +141,7 @@ class _Fitting:
                 data.tokenizers,
                 decoded() if decoded else valid_pairs,
                 every=options.score_every_epochs,
-                max_source_length=experiment.data.max_length,
+                max_source_length=experiment.max_length,
             )
 
     def run(self):

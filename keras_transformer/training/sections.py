@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_transformer.text.buckets import check_ascending
+from keras_transformer.text.sentence_piece import check_training_options
 
 SENTENCEPIECE_OPTIONS = {
     "model_type": "unigram",
@@ -116,6 +117,11 @@ class TokenizerSection:
                     f"`tokenizer.{name}` does not go with {learnt}. "
                     f"Received: {name}={getattr(self, name)!r}"
                 )
+        if self.type == "sentencepiece" and not self.file:
+            names = ("model_type", "character_coverage", "normalization", "max_sentences")
+            check_training_options(
+                self.options()["vocab_size"], *(getattr(self, name) for name in names)
+            )
         if self.target_file and not self.file:
             raise ValueError(
                 "`tokenizer.target_file` goes with `tokenizer.file`. "

@@ -229,9 +229,12 @@ def _translate_function(arguments):
         return Runner(arguments.artifact).translate
     if arguments.backend == "savedmodel":
         from keras_transformer.evaluation import saved_model_translate
+        from keras_transformer.export.serving_facts import check_whole
         from keras_transformer.export.versions import newest_version
 
-        return saved_model_translate(newest_version(arguments.artifact))
+        path = newest_version(arguments.artifact)
+        check_whole(path)
+        return saved_model_translate(path)
     return _load_run(arguments).translator().translate
 
 

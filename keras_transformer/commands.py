@@ -110,36 +110,50 @@ def translate(arguments):
 
 
 def _translate_file(arguments):
+    from keras_transformer.outputs import new_output
+
     check_file(arguments.input)
-    if os.path.exists(arguments.output):
-        raise FileExistsError(f"translations need a new file. Received: {arguments.output}")
     check_writable(arguments.output)
     _check_run(arguments)
-    start_tensorflow()
-    from keras_transformer.decoding.files import FileFormat, translate_file
+    # Before anything that takes time.
+    with new_output(arguments.output):
+        start_tensorflow()
+        translate = _translate_here if arguments.beam is None else _translate_with_beam
+        done = translate(arguments)
+    print(f"{arguments.output}: {done:,} lines")
 
-    form = FileFormat(
+
+def _file_format(arguments):
+    from keras_transformer.decoding.files import FileFormat
+
+    return FileFormat(
         format=arguments.format,
         source_key=arguments.source_key,
         n_best=arguments.n_best,
         too_long=arguments.too_long,
     )
-    run = _load_run(arguments)
-    if arguments.beam is not None:
-        from keras_transformer.decoding.beam_files import translate_file_with_beam
 
-        done = translate_file_with_beam(
-            functools.partial(_translator_of, arguments),
-            arguments.input,
-            arguments.output,
-            form=form,
-            options=_beam_options(arguments),
-        )
-        print(f"{arguments.output}: {done:,} lines")
-        return
+
+def _translate_with_beam(arguments):
+    from keras_transformer.decoding.beam_files import translate_file_with_beam
+
+    form = _file_format(arguments)
+    _load_run(arguments)  # what is wrong with it is told here, not by a worker
+    return translate_file_with_beam(
+        functools.partial(_translator_of, arguments),
+        arguments.input,
+        arguments.output,
+        form=form,
+        options=_beam_options(arguments),
+        lock=False,
+    )
+
+
+def _translate_here(arguments):
+    from keras_transformer.decoding import files
     from keras_transformer.training.run_folder import model_fingerprint
 
-    model = model_fingerprint(arguments.run_dir)
+    form, run = _file_format(arguments), _load_run(arguments)
     start, said = time.monotonic(), [0.0]
 
     def progress(done):
@@ -149,16 +163,17 @@ def _translate_file(arguments):
             print(f"{done:,} lines after {seconds:.0f} s", file=sys.stderr, flush=True)
 
     translator = run.translator(jit_compile=arguments.jit_compile)
+    model = model_fingerprint(arguments.run_dir)
     with _translating(arguments, translator) as translator:
-        done = translate_file(
+        return files.translate_file(
             translator,
             arguments.input,
             arguments.output,
             form=form,
-            fingerprint=repr((model, run.strategy, form, os.path.abspath(arguments.input))),
+            fingerprint=repr((model, run.strategy, run.max_source_length)),
             progress=progress,
+            lock=False,
         )
-    print(f"{arguments.output}: {done:,} lines")
 
 
 def _translating(arguments, translator):
@@ -228,10 +243,13 @@ def _translate_function(arguments):
         return Runner(arguments.artifact).translate
     if arguments.backend == "savedmodel":
         from keras_transformer.evaluation import saved_model_translate
+        from keras_transformer.export.serving_facts import check_whole
         from keras_transformer.export.versions import newest_version
 
+        path = newest_version(arguments.artifact)
+        check_whole(path)
         start_tensorflow()
-        return saved_model_translate(newest_version(arguments.artifact))
+        return saved_model_translate(path)
     return _load_run(arguments).translator().translate
 
 

@@ -8,16 +8,16 @@ import functools
 import itertools
 import os
 import pathlib
-import shutil
-import uuid
 from collections.abc import Callable
 
 from keras_transformer.arguments import check_size
+from keras_transformer.atomic import scratch_folder, write_file
 from keras_transformer.decoding.files import FileFormat, as_lines
+from keras_transformer.outputs import check_no_part, new_output
 
 
 def translate_file_with_beam(
-    make_translator, source, output, *, form=None, window=4096, options=None
+    make_translator, source, output, *, form=None, window=4096, options=None, lock=True
 ):
     """Translates a file by a pipeline of Apache Beam.
 
@@ -33,13 +33,15 @@ def translate_file_with_beam(
         window: Lines that a worker translates at a time.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner; `None`
             for Beam's own choice.
+        lock: Whether to hold `output`; `False` within `new_output`.
 
     Returns:
         The number of lines.
 
     Raises:
         ImportError: if Apache Beam is missing, with the command that installs it.
-        FileExistsError: if `output` exists.
+        FileExistsError: if `output` exists, or a part of it that `translate_file` has made.
+        TargetInUseError: if another process is writing `output`.
         ValueError: if `source` is standard input or empty. What goes wrong in a worker is raised
             as Beam raises it.
     """
@@ -49,15 +51,12 @@ def translate_file_with_beam(
         raise ImportError(
             "translating on a Beam runner needs Apache Beam: pip install apache-beam"
         ) from error
-    form, output = form or FileFormat(), pathlib.Path(output)
+    form = form or FileFormat()
     check_size(window=window)
-    if output.exists():
-        raise FileExistsError(f"translations need a new file. Received: {output}")
     if str(source) == "-":
         raise ValueError("every worker must be able to read `source`. Received: standard input")
-    folder = output.with_name(f".{output.name}.{uuid.uuid4().hex}.parts")
-    folder.mkdir(parents=True)
-    try:
+    with new_output(output, lock=lock) as path, scratch_folder(path) as folder:
+        check_no_part(path)
         with beam.Pipeline(options=options) as pipeline:
             _ = (
                 pipeline
@@ -66,9 +65,7 @@ def translate_file_with_beam(
                 | "Spread" >> beam.Reshuffle()
                 | "Translate" >> beam.Map(_TranslateWindow(make_translator, form, str(folder)))
             )
-        return _join(folder, output, source)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return _join(folder, path, source)
 
 
 def _windows(path, form, size):
@@ -99,10 +96,9 @@ class _TranslateWindow:
     def __call__(self, window):
         index, items = window
         path = pathlib.Path(self.folder) / f"{index:012d}"
-        # A runner may give the same window to two workers.
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        temporary.write_bytes(as_lines(self.form.translated(self._translator, items)))
-        os.replace(temporary, path)
+        content = as_lines(self.form.translated(self._translator, items))
+        # A runner may give the same window to two workers, which write the same.
+        write_file(path, lambda temporary: temporary.write_bytes(content), lock=False)
 
 
 def _join(folder, output, source):
@@ -110,11 +106,19 @@ def _join(folder, output, source):
     parts = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not parts:
         raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
-    whole, lines = folder / ".whole", 0
-    with open(whole, "wb") as file:
-        for part in parts:
-            content = part.read_bytes()
-            lines += content.count(b"\n")
-            file.write(content)
-    os.replace(whole, output)
+    lines = 0
+
+    def join(path):
+        nonlocal lines
+        with path.open("wb") as file:
+            for part in parts:
+                content = part.read_bytes()
+                lines += content.count(b"\n")
+                file.write(content)
+        if os.path.lexists(output):
+            raise FileExistsError(
+                f"translations need a new file. Received: {output}, which was made while they were"
+            )
+
+    write_file(output, join, lock=False)
     return lines

@@ -1,12 +1,14 @@
 """Whole files: translated in full batches, in their order, within bounded memory, and resumed."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
-import pathlib
 
 from keras_transformer.arguments import check_choice, check_size
+from keras_transformer.integrity import checksum
+from keras_transformer.outputs import Part, new_output
 from keras_transformer.text import read_lines
 from keras_transformer.text.lines import one_line
 
@@ -45,8 +47,12 @@ class FileFormat:
                 f"Received: n_best={self.n_best}, format={self.format!r}"
             )
 
-    def read(self, path):
+    def read(self, path, seen=None):
         """Yields `(number, text, record)` of each line, from 1; the record is of JSON lines.
+
+        Args:
+            path: The file; `"-"` is standard input.
+            seen: A hash of `hashlib`, to be updated with each line that is yielded.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -54,6 +60,8 @@ class FileFormat:
         """
         plain = self.format == "lines"
         for number, line in enumerate(read_lines(path, plain=plain), start=1):
+            if seen is not None:
+                seen.update(f"{line}\n".encode())
             if plain:
                 yield number, line, None
             else:
@@ -123,6 +131,7 @@ def translate_file(
     fingerprint="",
     window=4096,
     progress=lambda done: None,
+    lock=True,
 ):
     """Translates a file into a new one, of which nothing is lost when it is interrupted.
 
@@ -135,10 +144,11 @@ def translate_file(
         source: The file to read, plain or gzip; `"-"` is standard input.
         output: The file to make.
         form: A `FileFormat`; a sentence a line when `None`.
-        fingerprint: Names what makes the translations (model, search, file): a part that another
-            one has made is refused.
+        fingerprint: Names what makes the translations of a line (model, search): a part that
+            another one has made is refused, as is one of another `form` or `source`.
         window: Lines at a time.
         progress: Called with the number of lines done, after each window.
+        lock: Whether to hold `output`; `False` within `new_output`.
 
     Returns:
         The number of lines.
@@ -146,30 +156,50 @@ def translate_file(
     Raises:
         FileExistsError: if `output` exists, or a part of it that belongs to another job.
         FileNotFoundError: if there is no `source`.
-        ValueError: if a line is faulty, or there is none.
+        TargetInUseError: if another process is writing `output`.
+        ValueError: if a line is faulty, or there is none, or `source` changes meanwhile, or the
+            part of an interrupted job is damaged.
     """
-    form, output = form or FileFormat(), pathlib.Path(output)
+    form, seen = form or FileFormat(), hashlib.sha256()
     check_size(window=window)
-    if output.exists():
-        raise FileExistsError(f"translations need a new file. Received: {output}")
-    part = _Part(output, fingerprint)
-    done, size = part.start()
-    items = itertools.islice(form.read(source), done, None)
-    with open(part.path, "ab") as file:
-        file.truncate(size)
-        while chosen := list(itertools.islice(items, window)):
-            file.write(as_lines(form.translated(translator, chosen)))
-            file.flush()
-            os.fsync(file.fileno())
-            done += len(chosen)
-            part.note(done, file.tell())
-            progress(done)
-    if not done:
-        part.remove()
-        raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
-    os.replace(part.path, output)
-    part.remove()
-    return done
+    with new_output(output, lock=lock) as path:
+        content, items = _content(source), form.read(source, seen)
+        if (first := next(items, None)) is None:
+            raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
+        items = itertools.chain([first], items)
+        job = {"fingerprint": fingerprint, "form": dataclasses.asdict(form), "source": content}
+        with Part(path, job) as part:
+            if part.is_whole:
+                return part.lines
+            _skip(items, part, seen, source)
+            while chosen := list(itertools.islice(items, window)):
+                made = as_lines(form.translated(translator, chosen))
+                part.write(made, len(chosen), seen.hexdigest())
+                progress(part.lines)
+            if _content(source) != content:
+                raise ValueError(
+                    f"a file must not change while it is translated. Received: {source}; delete "
+                    f"{path.name}.part and its note to start anew"
+                )
+            part.become_output()
+            return part.lines
+
+
+def _content(source):
+    """Size and checksum of a file; `None` of a stream, which can be read only once."""
+    if str(source) == "-" or not os.path.isfile(source):
+        return None
+    return [os.path.getsize(source), checksum(source)]
+
+
+def _skip(items, part, seen, source):
+    """Reads what an earlier job has translated, and sees to it that it was the same."""
+    count = sum(1 for _ in itertools.islice(items, part.lines))
+    if part.lines and (count, seen.hexdigest()) != (part.lines, part.source_sha256):
+        raise ValueError(
+            "an interrupted translation goes on only with the lines that it began with. "
+            f"Received: {source}, of which the first {part.lines:,} lines are others or missing"
+        )
 
 
 def as_lines(texts):
@@ -181,37 +211,3 @@ def json_line(fields):
     """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
     line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
     return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates
-
-
-class _Part:
-    """An unfinished output, and beside it how far it has come."""
-
-    def __init__(self, output, fingerprint):
-        self.path = output.with_name(f"{output.name}.part")
-        self._note = output.with_name(f"{output.name}.part.json")
-        self._fingerprint = fingerprint
-
-    def start(self):
-        """The lines and bytes that are done."""
-        if not self._note.exists():
-            self.path.unlink(missing_ok=True)  # not a line of it was finished
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return 0, 0
-        note = json.loads(self._note.read_text(encoding="utf-8"))
-        if note["fingerprint"] != self._fingerprint or not self.path.exists():
-            raise FileExistsError(
-                "an interrupted translation goes on only with the same run, search and file; "
-                f"delete it to start anew. Received: {self._note}"
-            )
-        return note["lines"], note["bytes"]
-
-    def note(self, lines, size):
-        """Remembers what is done; a kill at any moment leaves the old note or the new one."""
-        fields = {"fingerprint": self._fingerprint, "lines": lines, "bytes": size}
-        temporary = self._note.with_name(f".writing-{self._note.name}")
-        temporary.write_text(json.dumps(fields) + "\n", encoding="utf-8")
-        os.replace(temporary, self._note)
-
-    def remove(self):
-        self._note.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 import pathlib
 
+from keras_transformer.atomic import check_unheld
+
 
 def versions(path):
     """The version numbers in a model's folder, rising.
@@ -25,10 +27,11 @@ def versions(path):
 def next_version(path):
     """The folder of the version after the newest: `path/1` at first.
 
-    Two exports at once get the same one; the second to finish fails with FileExistsError.
+    Of two exports at once the second is refused: here, or where it begins to write.
 
     Raises:
         FileExistsError: if `path` is a file, or is itself a SavedModel.
+        TargetInUseError: if another process is writing that version.
     """
     path = pathlib.Path(path)
     if (path / "saved_model.pb").exists() or (path.exists() and not path.is_dir()):
@@ -36,7 +39,9 @@ def next_version(path):
         raise FileExistsError(
             f"a model's folder must be new or hold numbered versions. Received: {path}, {what}"
         )
-    return path / str(max(versions(path), default=0) + 1)
+    version = path / str(max(versions(path), default=0) + 1)
+    check_unheld(version)
+    return version
 
 
 def newest_version(path):

@@ -1,5 +1,6 @@
 """Averages of weights: over snapshots in files, and over steps in the optimizer."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import h5py
 import keras
 import numpy as np
 
-from keras_transformer.training.state import write_atomically
+from keras_transformer.atomic import write_file
+from keras_transformer.integrity import check_sealed_file
 
 
 def current_weights(model):
@@ -42,31 +44,48 @@ def average_weights(paths, output):
         `output` as a `Path`.
 
     Raises:
-        ValueError: if there is no file, or the files hold different arrays.
+        ValueError: if there is no file, a file is damaged or holds values that are not finite, or
+            the files hold different arrays.
     """
     paths = [Path(path) for path in paths]
     if not paths:
         raise ValueError(f"`paths` must name at least one file. Received: paths={paths}")
+    for path in paths:
+        check_sealed_file(path, "leave it out, or put a copy of it back", required=False)
 
     def write(temporary):
         shutil.copyfile(paths[-1], temporary)
-        with h5py.File(temporary, "r+") as target:
+        with _open_weights(temporary, "r+", shown=paths[-1]) as target:
             expected = _float_arrays(target)
             total = {name: np.zeros(shape, "float64") for name, shape in expected.items()}
             for path in paths:
-                with h5py.File(path, "r") as source:
+                with _open_weights(path) as source:
                     if _float_arrays(source) != expected:
                         raise ValueError(
                             "`paths` must hold the same arrays. "
                             f"Received: {path} differs from {paths[-1]}"
                         )
                     for name in total:
-                        total[name] += source[name][()]
+                        value = source[name][()]
+                        if not np.isfinite(value).all():
+                            raise ValueError(f"weights must be finite. Received: {path}: {name}")
+                        total[name] += value
             for name, value in total.items():
                 target[name][...] = value / len(paths)
 
-    write_atomically(output, write)
+    write_file(output, write)
     return Path(output)
+
+
+@contextlib.contextmanager
+def _open_weights(path, mode="r", shown=None):
+    try:
+        with h5py.File(path, mode) as file:
+            yield file
+    except (KeyError, OSError, RuntimeError) as error:  # h5py's for damaged files
+        raise ValueError(
+            f"weights must be in a whole HDF5 file. Received: {shown or path}: {error}"
+        ) from error
 
 
 def _float_arrays(file):

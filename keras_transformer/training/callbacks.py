@@ -5,7 +5,7 @@ import time
 
 import keras
 
-from keras_transformer.training.state import write_atomically
+from keras_transformer.atomic import write_text
 
 
 class Clock:
@@ -49,10 +49,7 @@ class MetricsFile(keras.callbacks.Callback):
         self._checkpoint = checkpoint
 
     def on_epoch_end(self, epoch, logs=None):
-        lines = []
-        if self._path.exists():
-            lines = self._path.read_text(encoding="utf-8").splitlines()
-        lines = [line for line in lines if json.loads(line)["epoch"] <= epoch]
+        records = [record for record in read_metrics(self._path) if record["epoch"] <= epoch]
         record = {
             "epoch": epoch + 1,
             "step": updates_of(self.model),
@@ -60,5 +57,26 @@ class MetricsFile(keras.callbacks.Callback):
             "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
             **{name: float(value) for name, value in (logs or {}).items()},
         }
-        text = "\n".join([*lines, json.dumps(record)]) + "\n"
-        write_atomically(self._path, lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(self._path, "".join(f"{json.dumps(each)}\n" for each in [*records, record]))
+
+
+def read_metrics(path):
+    """The records in a file of JSON lines, one an epoch; none without a file.
+
+    Raises:
+        ValueError: if a line is no such record.
+    """
+    records = []
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or type(record.get("epoch")) is not int:
+            raise ValueError(
+                "every line must be a JSON object with an integer `epoch`; delete the line or the "
+                f"file, which training does not need. Received: {path}, line {number}: "
+                f"{line[:80]!r}"
+            )
+        records.append(record)
+    return records

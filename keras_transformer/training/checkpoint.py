@@ -6,8 +6,10 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.atomic import write_file
+from keras_transformer.integrity import check_sealed_file, seal_file
 from keras_transformer.training.averaging import current_weights
-from keras_transformer.training.state import Progress, load_state, save_state, write_atomically
+from keras_transformer.training.state import Progress, load_state, save_state
 
 STATE_FILE = "state.npz"
 BEST_FILE = "best.weights.h5"
@@ -91,7 +93,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             The `Progress` to go on from.
 
         Raises:
-            ValueError: if the state belongs to another model or to other data.
+            ValueError: if the state or a snapshot is damaged, or the state belongs to another
+                model or to other data.
         """
         path = self.folder / STATE_FILE
         if path.exists():
@@ -103,6 +106,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     f"{progress.fingerprint}"
                 )
             self.progress = progress
+            for weights in (*self.snapshots(), *self.best_snapshot()):
+                check_snapshot(weights)
         return self.progress
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -150,6 +155,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         found = [path for path in self.folder.glob("epoch-*") if SNAPSHOT.fullmatch(path.name)]
         return sorted(found, key=_epoch_of)
 
+    def best_snapshot(self):
+        """A list of the path of the best weights, if there are any."""
+        return [path for path in [self.folder / BEST_FILE] if path.exists()]
+
     def _check_loss(self, logs):
         loss = (logs or {}).get("loss", 0.0)
         if loss != loss:
@@ -165,15 +174,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _save(self):
         if hasattr(self.model, "jax_state_sync"):  # on JAX, `fit` holds the values elsewhere
             self.model.jax_state_sync()
-        if self._write:
-            self.folder.mkdir(parents=True, exist_ok=True)
         save_state(self.model, self.folder / STATE_FILE, self._now(), write=self._write)
 
     def _snapshot(self, path):
         model = self.snapshot_model()
+
+        def write(temporary):
+            model.save_weights(temporary)
+            seal_file(temporary)
+
         if self._write:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, model.save_weights)
+            write_file(path, write)
 
     def _prune(self, epoch):
         for path in self.snapshots() if self._write else ():
@@ -187,6 +198,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if best is None or (value > best if self._more_is_better else value < best):
             self._snapshot(self.folder / BEST_FILE)
             self.progress = self._now(best_epoch=epoch, best_value=float(value))
+
+
+def check_snapshot(path):
+    """Raises ValueError if a snapshot is damaged."""
+    check_sealed_file(path, "delete it to go on without it, or put a copy of it back")
 
 
 def _epoch_of(path):

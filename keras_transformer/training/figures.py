@@ -1,13 +1,13 @@
 """Pictures of a run, in its folder: how it went, and where a trained model looks."""
 
 import importlib.util
-import json
 
 import numpy as np
 
+from keras_transformer.atomic import write_file
 from keras_transformer.models import attention_scores
+from keras_transformer.training.callbacks import read_metrics
 from keras_transformer.training.progress import say
-from keras_transformer.training.state import write_atomically
 
 FOLDER = "plots"
 
@@ -26,12 +26,11 @@ def draw_run(run_dir, metrics_file, model, tokenizers, samples):
         say("no plots: they need matplotlib (pip install 'keras-transformer-edge[plots]')")
         return
     folder = run_dir / FOLDER
-    folder.mkdir(exist_ok=True)
     figures = {"training.png": draw_training(metrics_file)}
     if samples and hasattr(model, "encode"):
         figures["attention.png"] = draw_attention(model, tokenizers, samples[0])
     for name, figure in figures.items():
-        write_atomically(folder / name, lambda path, figure=figure: figure.savefig(path, dpi=120))
+        write_file(folder / name, lambda path, figure=figure: figure.savefig(path, dpi=120))
     say(f"drew {', '.join(sorted(figures))} in {folder}")
 
 
@@ -39,7 +38,7 @@ def draw_training(metrics_file):
     """Loss, learning rate and scores over epochs, as a `matplotlib.figure.Figure`."""
     from keras_transformer.plots import plot_lines
 
-    records = [json.loads(line) for line in metrics_file.read_text("utf-8").splitlines()]
+    records = read_metrics(metrics_file)
 
     def line(name):
         points = [(record["epoch"], record[name]) for record in records if name in record]

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.atomic import write_file
 from keras_transformer.models import Transformer
 from keras_transformer.text.lines import one_line
 from keras_transformer.training.averaging import average_weights
-from keras_transformer.training.callbacks import Clock, MetricsFile, TimeBudget, updates_of
-from keras_transformer.training.checkpoint import BEST_FILE, TrainingCheckpoint
+from keras_transformer.training.callbacks import (
+    Clock,
+    MetricsFile,
+    TimeBudget,
+    read_metrics,
+    updates_of,
+)
+from keras_transformer.training.checkpoint import TrainingCheckpoint, check_snapshot
 from keras_transformer.training.data import (
     TrainingData,
     choose_samples,
@@ -20,17 +27,18 @@ from keras_transformer.training.data import (
 from keras_transformer.training.figures import draw_run
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.progress import say
+from keras_transformer.training.record import MODEL_FILE, write_record
 from keras_transformer.training.run_folder import (
     CONFIG_FILE,
     EXPERIMENT_FILE,
     METRICS_FILE,
-    MODEL_FILE,
     SAMPLES_FILE,
     check_folder,
     create_folder,
+    hold_folder,
+    hold_inside,
 )
 from keras_transformer.training.scores import TranslationScores
-from keras_transformer.training.state import write_atomically
 from keras_transformer.training.strategies import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.tokenizers import Tokenizers
 
@@ -64,16 +72,24 @@ def train(experiment, run_dir, *, resume=True):
         FileExistsError: if the folder holds something else, another experiment, a finished run,
             or an interrupted one and `resume` is `False`.
         FileNotFoundError: if a corpus file is missing.
-        ValueError: if the corpus or the experiment is not usable, or training diverges.
+        TargetInUseError: if another process trains in the folder.
+        ValueError: if the corpus or the experiment is not usable, a file of the interrupted run is
+            damaged, or training diverges.
     """
     run_dir = Path(run_dir)
     experiment.check_files()
     experiment.decoding.search()  # raises now, and not when the trained model is to translate
     strategy = make_strategy(experiment.training.strategy)
-    chief = is_chief(strategy)
-    if not chief:
-        wait_for(run_dir / EXPERIMENT_FILE)
-    resuming = check_folder(run_dir, experiment, resume)
+    with contextlib.ExitStack() as held:
+        if is_chief(strategy):
+            hold_folder(held, run_dir, experiment, resume)
+        else:
+            wait_for(run_dir / EXPERIMENT_FILE)
+        _train(experiment, run_dir, strategy, held, check_folder(run_dir, experiment, resume))
+    return run_dir
+
+
+def _train(experiment, run_dir, strategy, held, resuming):
     corpora = open_corpora(experiment.data)
     tokenizers = (
         Tokenizers.load(run_dir) if resuming else make_tokenizers(experiment.tokenizer, corpora[0])
@@ -87,30 +103,30 @@ def train(experiment, run_dir, *, resume=True):
         compile_model(model, experiment.training)
     samples = choose_samples(corpora, tokenizers.source, experiment.max_length)
     if not resuming:
-        create_folder(
-            run_dir,
-            {
-                CONFIG_FILE: config.to_json(),
-                EXPERIMENT_FILE: experiment.to_toml(),
-                SAMPLES_FILE: "".join(f"{one_line(text)}\n" for text in samples),
-            },
-            tokenizers,
-        )
+        files = {
+            CONFIG_FILE: config.to_json(),
+            EXPERIMENT_FILE: experiment.to_toml(),
+            SAMPLES_FILE: "".join(f"{one_line(text)}\n" for text in samples),
+        }
+        create_folder(run_dir, files, tokenizers)
+        hold_inside(held, run_dir)
     say(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
-        fitting = _Fitting(model, experiment, data, run_dir, corpora[1], chief)
+        fitting = _Fitting(model, experiment, data, run_dir, corpora[1], is_chief(strategy))
         fitting.run()
-        steps, warmup = updates_of(model), experiment.training.warmup_steps
-        if steps < warmup:
-            say(
-                f"training ended after {steps} updates, within the warm-up of {warmup}: "
-                "train for longer, or lower training.warmup_steps"
-            )
-        if chief:
-            final = fitting.finish()
-            draw_run(run_dir, run_dir / METRICS_FILE, final, tokenizers, samples)
-    return run_dir
+        _warn_of_warmup(model, experiment.training)
+        if fitting.chief:
+            fitting.finish(tokenizers, samples)
+
+
+def _warn_of_warmup(model, options):
+    steps, warmup = updates_of(model), options.warmup_steps
+    if steps < warmup:
+        say(
+            f"training ended after {steps} updates, within the warm-up of {warmup}: "
+            "train for longer, or lower training.warmup_steps"
+        )
 
 
 class _Fitting:
@@ -146,6 +162,8 @@ class _Fitting:
 
     def run(self):
         """Trains until the epochs, the minutes or the patience are used up."""
+        if self.chief:
+            read_metrics(self.run_dir / METRICS_FILE)  # a damaged one is told now
         progress = self.checkpoint.restore(self.model)
         self.clock.before = progress.seconds
         last_epoch = self.options.max_epochs or _AsTimeAllows(sys.maxsize)
@@ -189,13 +207,28 @@ class _Fitting:
             ]
         return [*callbacks, self.checkpoint]  # last: an epoch that counts has its other files
 
-    def finish(self):
-        """Writes `model.keras` from the better of the averaged and the best snapshot."""
+    def finish(self, tokenizers, samples):
+        """Draws the plots and writes `model.keras`: with it the run is finished."""
+        final, name = self._choose()
+
+        def write(temporary):
+            final.save(temporary)
+            write_record(self.run_dir, {MODEL_FILE: temporary})
+
+        try:
+            draw_run(self.run_dir, self.run_dir / METRICS_FILE, final, tokenizers, samples)
+        finally:  # no plot is worth a model
+            write_file(self.run_dir / MODEL_FILE, write)
+        say(f"wrote {self.run_dir / MODEL_FILE}: {name}")
+
+    def _choose(self):
+        """A model with the better of the averaged and the best snapshot, and which that is."""
         folder = self.checkpoint.folder
         average = average_weights(self.checkpoint.snapshots(), folder / "average.weights.h5")
         candidates = {"the average of the last snapshots": average}
-        if (folder / BEST_FILE).exists():
-            candidates["the best snapshot"] = folder / BEST_FILE
+        for path in self.checkpoint.best_snapshot():
+            check_snapshot(path)
+            candidates["the best snapshot"] = path
         # Without an optimizer the file is a third of the size.
         final = Transformer.from_config(self.model.get_config())
         figures = {}
@@ -207,9 +240,7 @@ class _Fitting:
         best = min if self.options.best_by == "loss" else max
         name = best(figures, key=figures.get) if figures else next(iter(candidates))
         final.load_weights(candidates[name])
-        write_atomically(self.run_dir / MODEL_FILE, final.save)
-        say(f"wrote {self.run_dir / MODEL_FILE}: {name}")
-        return final
+        return final, name
 
     def _figure(self, final):
         """The validation figure of a model, by which the best is chosen."""

@@ -1,23 +1,28 @@
 """The folder of a run: what lies where, making it at once, and loading it."""
 
+import contextlib
 import dataclasses
-import hashlib
 import os
-import shutil
-import tempfile
+import re
+import warnings
 from pathlib import Path
 
+from keras_transformer.atomic import TargetInUseError, locked, new_folder
 from keras_transformer.config import TransformerConfig
 from keras_transformer.folders import received
+from keras_transformer.integrity import checksum
 from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
+from keras_transformer.training.record import MODEL_FILE, RECORD_FILE, check_record, write_record
 from keras_transformer.training.tokenizers import Tokenizers
 
-MODEL_FILE = "model.keras"
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.txt"
+# What `atomic` names things while it writes: what is written, and locks.
+_LEFT_BEHIND = re.compile(r"\.[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|\.(.+)\.lock")
+_TRAINING = "training"  # is locked in the folder while a process trains there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +87,18 @@ def load_run(run_dir):
         A `Run`.
 
     Raises:
-        FileNotFoundError: if the folder is no run, or training has not finished.
+        FileNotFoundError: if the folder is no run, a file of it is missing, or training has not
+            finished.
+        ValueError: if a file is not what `train` has left.
     """
     run_dir = Path(run_dir)
     check_finished(run_dir)
+    if not check_record(run_dir, (MODEL_FILE, CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE)):
+        warnings.warn(
+            f"{run_dir} has no {RECORD_FILE}, as the first runs had none: whether its files are "
+            "damaged is not known",
+            stacklevel=2,
+        )
     import keras
 
     from keras_transformer.models.transfer import in_float32
@@ -121,9 +134,8 @@ def check_finished(run_dir):
 
 def model_fingerprint(run_dir):
     """A hash of the model and the tokenizers of a finished run."""
-    with open(Path(run_dir) / MODEL_FILE, "rb") as file:
-        model = hashlib.file_digest(file, "sha256").hexdigest()
-    return (model, *(each.fingerprint for each in Tokenizers.load(run_dir)))
+    tokenizers = Tokenizers.load(run_dir)
+    return (checksum(Path(run_dir) / MODEL_FILE), *(each.fingerprint for each in tokenizers))
 
 
 def check_folder(run_dir, experiment, resume):
@@ -131,13 +143,20 @@ def check_folder(run_dir, experiment, resume):
 
     Raises:
         FileExistsError: if it holds anything else, or `resume` is `False`.
+        FileNotFoundError, ValueError: if a file of it is missing or damaged.
     """
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        if os.path.ismount(run_dir):  # nothing can be renamed to it
+            raise FileExistsError(
+                "a new run needs a folder within a volume, not where the volume is mounted. "
+                f"Received: {run_dir}"
+            )
         return False
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise FileExistsError(
             f"a run needs a new or empty folder, or one that holds a run. Received: {run_dir}"
         )
+    check_record(run_dir, (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE), unread={MODEL_FILE})
     found = Experiment.load(run_dir / EXPERIMENT_FILE)
     if found != experiment:
         raise FileExistsError(
@@ -166,24 +185,59 @@ def _differences(one, other):
     ]
 
 
+def hold_folder(held, run_dir, experiment, resume):
+    """Holds a run folder, so that no other process trains in it.
+
+    Args:
+        held: A `contextlib.ExitStack` that lasts as long as training.
+        run_dir, experiment, resume: As of `check_folder`.
+
+    Raises:
+        FileExistsError: as `check_folder`.
+        TargetInUseError: if another process trains there.
+    """
+    check_folder(run_dir, experiment, resume)
+    try:
+        held.enter_context(locked(run_dir))
+    except TargetInUseError:
+        raise
+    except OSError:  # a folder that is mounted may stand where nothing can be written
+        if not run_dir.exists():
+            raise
+    if check_folder(run_dir, experiment, resume):  # which another may have made by now
+        hold_inside(held, run_dir)
+        if not (run_dir / RECORD_FILE).exists():
+            names = (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE, *Tokenizers.files(run_dir))
+            write_record(run_dir, {name: run_dir / name for name in names})
+
+
+def hold_inside(held, run_dir):
+    """Holds a run folder also against who sees it by another path, and tidies it up."""
+    held.enter_context(locked(run_dir / _TRAINING))
+    for path in sorted(run_dir.rglob(".*")):
+        if (found := _LEFT_BEHIND.fullmatch(path.name)) and (found[1] or _is_lock(path)):
+            # Whoever holds a target removes what is left of it; a target of the living stays.
+            target = path.with_name(found[found.lastindex])
+            with contextlib.suppress(TargetInUseError), locked(target):
+                pass
+
+
+def _is_lock(path):
+    """Whether a file is a lock of ours, signed or not yet."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "?"
+    return not text or text.startswith('{"pid": ')
+
+
 def create_folder(run_dir, texts, tokenizers):
-    """Makes the run folder appear with all its first files at once.
+    """Makes a run folder, which the caller holds, appear with all its first files at once.
 
     Args:
         run_dir: The folder, which must be new or empty.
         texts: Content by file name.
         tokenizers: The `Tokenizers`, which are saved there too.
     """
-    run_dir.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}-", dir=run_dir.parent))
-    try:
-        temporary.chmod(0o755)
+    with new_folder(run_dir, what="a run", lock=False) as folder:
         for name, text in texts.items():
-            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
-        tokenizers.save(temporary)
-        if run_dir.exists():
-            run_dir.rmdir()  # Windows renames onto no folder, not even an empty one
-        os.replace(temporary, run_dir)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        tokenizers.save(folder)
+        write_record(folder, {path.name: path for path in folder.iterdir()})

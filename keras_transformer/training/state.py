@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
-import os
-from pathlib import Path
 
 import keras
 import numpy as np
+
+from keras_transformer.atomic import write_file
+from keras_transformer.integrity import check_sealed_file, seal_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,27 +31,13 @@ class Progress:
     fingerprint: str = ""
 
 
-def write_atomically(path, write):
-    """Calls `write(temporary_path)` and renames the result to `path`.
-
-    A kill at any moment leaves the old file or the new one. The temporary name keeps the suffix,
-    since Keras and NumPy choose the format by it.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".writing-{path.name}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def save_state(model, path, progress, *, write=True):
     """Writes everything that decides the rest of a training run to one file, atomically.
 
     `model.save_weights` leaves out the states of `SeedGenerator`s (dropout would repeat its first
     masks) and the metrics of a half-done epoch, so the variables are written here: the model's
-    (with seeds), the optimizer's (with its step counter) and the metrics'.
+    (with seeds), the optimizer's (with its step counter) and the metrics'. The file ends with its
+    own checksum.
 
     Args:
         model: A compiled model with a built optimizer.
@@ -66,13 +53,11 @@ def save_state(model, path, progress, *, write=True):
     arrays["progress"] = np.array(json.dumps(dataclasses.asdict(progress)))
 
     def write_arrays(temporary):
-        with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
+        np.savez(temporary, **arrays)
+        seal_file(temporary)
 
     if write:
-        write_atomically(path, write_arrays)
+        write_file(path, write_arrays)
 
 
 def load_state(model, path):
@@ -88,8 +73,9 @@ def load_state(model, path):
         not made the variables of compiled metrics yet (see `run.compile_model`).
 
     Raises:
-        ValueError: if the file belongs to another model or optimizer.
+        ValueError: if the file is damaged, or belongs to another model or optimizer.
     """
+    check_sealed_file(path, "delete it to train from the start, or put a copy of it back")
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     with np.load(path) as file:

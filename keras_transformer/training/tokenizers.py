@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.atomic import locked, write_file
 from keras_transformer.folders import check_writable
 from keras_transformer.text import (
     BytesTokenizer,
@@ -17,6 +18,7 @@ from keras_transformer.text import (
 from keras_transformer.text.lines import check_file
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
+from keras_transformer.training.record import MODEL_FILE, check_record
 
 SOURCE_NAME = "tokenizer"
 TARGET_NAME = "target_tokenizer"
@@ -64,12 +66,20 @@ class Tokenizers(NamedTuple):
 
         Raises:
             FileNotFoundError: if there is none.
+            ValueError: if they are not those that the run's record tells of.
         """
-        source = find_tokenizer(folder, SOURCE_NAME)
+        check_record(folder, cls.files(folder), unread={MODEL_FILE})
+        source, target = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
         if source is None:
             raise FileNotFoundError(f"a run folder must hold its tokenizer. Received: {folder}")
-        source, target = load_tokenizer(source), find_tokenizer(folder, TARGET_NAME)
+        source = load_tokenizer(source)
         return cls(source, source if target is None else load_tokenizer(target))
+
+    @staticmethod
+    def files(folder):
+        """The names of the files that `load` reads."""
+        paths = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        return [path.name for path in paths if path is not None]
 
     @classmethod
     def make(cls, section, corpus):
@@ -105,6 +115,7 @@ def learn_tokenizer(files, output, options=None):
 
     Raises:
         FileExistsError: if `output` exists.
+        TargetInUseError: if another process is writing it.
         FileNotFoundError: if a file does not.
         ValueError: if an option or a file is wrong, or `output` has another suffix.
     """
@@ -113,14 +124,14 @@ def learn_tokenizer(files, output, options=None):
     suffix = ".model" if section.type == "sentencepiece" else ".json"
     if output.suffix != suffix:
         raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
-    if output.exists():
-        raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
     for file in files:
         check_file(file)
     check_writable(output)
-    made = _learn(section, (line for file in files for line in read_lines(file, plain=True)))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    made.save(output)
+    with locked(output) as path:
+        if path.exists():
+            raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
+        made = _learn(section, (line for file in files for line in read_lines(file, plain=True)))
+        write_file(path, lambda temporary: temporary.write_bytes(made.to_bytes()), lock=False)
     return made
 
 

@@ -1,10 +1,17 @@
 """Whole files: order, windows, formats, faults, and going on after an interruption."""
 
+import contextlib
 import gzip
+import io
+import itertools
 import json
+import os
+import sys
+import types
 
 import pytest
 
+from keras_transformer.atomic import TargetInUseError
 from keras_transformer.decoding.files import FileFormat, translate_file
 from keras_transformer.decoding.translation import Translation
 
@@ -91,6 +98,117 @@ def test_the_part_of_another_job_is_refused(tmp_path):
     with pytest.raises(FileExistsError, match="goes on only with the same run.*out.txt.part.json"):
         translate_file(Upper(), source, output, window=2, fingerprint="b")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def interrupted(source, output, **options):
+    """Leaves 4 lines done."""
+    with pytest.raises(KeyboardInterrupt):
+        translate_file(Upper(3), source, output, window=2, **options)
+
+
+@pytest.mark.parametrize("text", ["line 0\nnew\n" + "line\n" * 9, "", "line 0\nline 1\nline 2\n"])
+def test_another_source_is_refused(tmp_path, text):
+    """Also one of the same size, or with the same beginning."""
+    source, output = write(tmp_path / "in.txt", 5), tmp_path / "out.txt"
+    before = source.read_text()
+    interrupted(source, output)
+    for other in (text, before[:-2] + "5\n", before + "\n"):
+        source.write_text(other)
+        with pytest.raises((FileExistsError, ValueError), match="in source|.in.txt is empty"):
+            translate_file(Upper(), source, output, window=2)
+    source.write_text(before)
+    (tmp_path / "moved.txt").write_text(before)  # a name is no content
+    assert translate_file(Upper(), tmp_path / "moved.txt", output, window=2) == 5
+    assert output.read_text() == expected(5)
+
+
+def test_another_form_is_refused(tmp_path):
+    source, output = write(tmp_path / "in.txt", 5), tmp_path / "out.txt"
+    interrupted(source, output)
+    with pytest.raises(FileExistsError, match="which differs in form"):
+        translate_file(Upper(), source, output, form=FileFormat(too_long="skip"))
+
+
+@pytest.mark.parametrize("second", ["same", "other", "shorter"])
+def test_standard_input_must_begin_as_before(tmp_path, monkeypatch, second):
+    text = "".join(f"line {number}\n" for number in range(5))
+    texts = {"same": text, "other": text.replace("1", "7"), "shorter": text[:14]}
+
+    def typed(text):
+        buffer = io.BufferedReader(io.BytesIO(text.encode()))
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=buffer))
+
+    typed(text)
+    interrupted("-", tmp_path / "out.txt")
+    typed(texts[second])
+    if second == "same":
+        assert translate_file(Upper(), "-", tmp_path / "out.txt") == 5
+        assert (tmp_path / "out.txt").read_text() == expected(5)
+        return
+    with pytest.raises(ValueError, match="the first 4 lines are others or missing"):
+        translate_file(Upper(), "-", tmp_path / "out.txt")
+
+
+def test_a_source_that_changes_meanwhile(tmp_path):
+    source, output = write(tmp_path / "in.txt", 5), tmp_path / "out.txt"
+
+    def append(done):
+        with open(source, "a") as file:
+            file.write("more\n")
+
+    with pytest.raises(ValueError, match="must not change while it is translated.*in.txt; delete"):
+        translate_file(Upper(), source, output, window=2, progress=append)
+    assert not output.exists()
+
+
+def test_of_two_jobs_the_second_is_refused(tmp_path):
+    source, output = write(tmp_path / "in.txt", 5), tmp_path / "out.txt"
+    (tmp_path / "link.txt").symlink_to("out.txt")
+
+    def again(done):
+        for target in (output, tmp_path / "link.txt"):
+            with pytest.raises(TargetInUseError, match="out.txt, which is being written by proce"):
+                translate_file(Upper(), source, target, fingerprint="b")
+
+    translate_file(Upper(), source, output, window=2, progress=again)
+    assert output.read_text() == expected(5)
+    assert names(tmp_path) == ["in.txt", "link.txt", "out.txt"]
+
+
+# A process that pytest's own threads are in may be forked: the child reads and writes, and ends.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_killed_anywhere_the_same_call_ends_as_if_it_never_was(tmp_path, monkeypatch):
+    """At every opening, renaming and removing of a file, without a chance to clean up."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost here
+    source, step = write(tmp_path / "in.txt", 3), 0
+    while run_killed(source, tmp_path / "out.txt", at=step):
+        is_done = (tmp_path / "out.txt").exists() and not (tmp_path / "out.txt.part.json").exists()
+        with pytest.raises(FileExistsError) if is_done else contextlib.nullcontext():
+            assert translate_file(Upper(), source, tmp_path / "out.txt", window=2) == 3
+        assert (tmp_path / "out.txt").read_text() == expected(3)
+        assert names(tmp_path) == ["in.txt", "out.txt"], step
+        (tmp_path / "out.txt").unlink()
+        step += 1
+    assert step > 20
+
+
+def run_killed(source, output, at):
+    """Translates in a process that dies at its file operation `at`; whether it did."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    steps = itertools.count()
+
+    def die(event, arguments):
+        ours = event in ("open", "os.rename", "os.remove") and "out.txt" in str(arguments[0])
+        if ours and next(steps) == at:
+            os._exit(9)
+
+    sys.addaudithook(die)
+    try:
+        translate_file(Upper(), source, output, window=2)
+    finally:
+        os._exit(0)
 
 
 def test_a_file_that_is_there_is_not_touched(tmp_path):

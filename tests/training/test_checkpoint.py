@@ -1,3 +1,5 @@
+import random
+
 import h5py
 import keras
 import numpy as np
@@ -6,12 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.training import PaperSchedule, TrainingCheckpoint, average_weights
 from keras_transformer.training import state as state_module
-from keras_transformer.training.state import (
-    Progress,
-    load_state,
-    save_state,
-    write_atomically,
-)
+from keras_transformer.training.state import Progress, load_state, save_state
 
 STEPS, EPOCHS = 5, 3
 
@@ -231,24 +228,6 @@ def test_counts_must_be_positive(tmp_path, name):
         TrainingCheckpoint(tmp_path, **{"steps_per_epoch": 3, name: 0})
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file.txt"
-    write_atomically(path, lambda temporary: temporary.write_text("old"))
-
-    def fail(temporary):
-        temporary.write_text("half")
-        raise Killed
-
-    with pytest.raises(Killed):
-        write_atomically(path, fail)
-    with monkeypatch.context() as context:
-        context.setattr("os.replace", fail)
-        with pytest.raises(TypeError):  # of `fail`: nothing but the renaming touches the old file
-            write_atomically(path, lambda temporary: temporary.write_text("new"))
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def save_with_weights(path, value):
     model = make_model()
     model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
@@ -282,3 +261,79 @@ def test_average_needs_files_of_one_architecture(tmp_path):
     with pytest.raises(ValueError, match="`paths` must hold the same arrays.*one.weights.h5"):
         average_weights([one, tmp_path / "two.weights.h5"], tmp_path / "average.weights.h5")
     assert not (tmp_path / "average.weights.h5").exists()
+
+
+def damaged(content, generator):
+    """Some bytes as a disk, a copy or a hand may leave them."""
+    size = len(content)
+    place, length = generator.randrange(1, size), generator.randint(1, 99)
+    return generator.choice(
+        [
+            content[:place],
+            content[place:],
+            content[:place] + content[place + length :],
+            content[:place]
+            + bytes([content[place] ^ 1 << generator.randrange(8)])
+            + content[place + 1 :],
+            content[:place] + b"\xaa" * length + content[place + length :],
+            content[:place] + b"\xaa" * length + content[place:],
+            b"\0" * size,
+            content + content,
+            b"",
+        ]
+    )
+
+
+def test_a_damaged_state_is_one_clear_line(tmp_path):
+    path, generator = tmp_path / "state.npz", random.Random(1)
+    model = make_model()
+    model.optimizer.build(model.trainable_variables)
+    save_state(model, path, Progress(epoch=1))
+    content = path.read_bytes()
+    for _ in range(200):
+        path.write_bytes(damaged(content, generator))
+        with pytest.raises(ValueError, match="state.npz must be as it was written.*from the start"):
+            load_state(None, path)  # before the model is touched
+    path.write_bytes(content)
+    assert load_state(make_model(), path)[0].epoch == 1
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file}
+    arrays["model/0"] = np.full_like(arrays["model/0"], np.nan)
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match="Received: no checksum at its end"):
+        load_state(None, path)
+
+
+def test_a_damaged_snapshot_is_one_clear_line(tmp_path):
+    checkpoint, model = TrainingCheckpoint(tmp_path, STEPS), make_model()
+    checkpoint.set_model(model)
+    model.optimizer.build(model.trainable_variables)
+    checkpoint.on_epoch_begin(0)
+    checkpoint.on_epoch_end(0, {"val_loss": 1.0})
+    for path in (tmp_path / "best.weights.h5", tmp_path / "epoch-0001.weights.h5"):
+        content = path.read_bytes()
+        path.write_bytes(content[:-80] + b"\0" * 80)
+        with pytest.raises(ValueError, match=f"{path.name} must be .*: delete it to go on without"):
+            TrainingCheckpoint(tmp_path, STEPS).restore(model)
+        path.write_bytes(content[:2000] + b"\0" * 9 + content[2009:])
+        with pytest.raises(ValueError, match=f"{path.name} must be .*: leave it out"):
+            average_weights([path], tmp_path / "average.weights.h5")
+        path.write_bytes(content)
+    assert not (tmp_path / "average.weights.h5").exists()
+
+
+@pytest.mark.parametrize("size", [0, 9, 3000])
+def test_average_of_a_cut_file_of_others(tmp_path, size):
+    one = save_with_weights(tmp_path / "one.weights.h5", 1.0)
+    two = tmp_path / "two.weights.h5"
+    two.write_bytes(one.read_bytes()[:size])
+    for paths in ([one, two], [two, one]):
+        with pytest.raises(ValueError, match="paths.*two.weights|a whole HDF5 file.*two.weights"):
+            average_weights(paths, tmp_path / "average.weights.h5")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [one.name, two.name]
+
+
+def test_average_of_weights_that_are_not_finite(tmp_path):
+    one = save_with_weights(tmp_path / "one.weights.h5", np.nan)
+    with pytest.raises(ValueError, match="weights must be finite. Received: .*one.weights.h5: "):
+        average_weights([one], tmp_path / "average.weights.h5")

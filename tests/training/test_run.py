@@ -21,18 +21,8 @@ from keras_transformer.training import run as run_module
 from keras_transformer.training.callbacks import Clock, TimeBudget
 from keras_transformer.training.data import TrainingData, open_corpora
 from keras_transformer.training.objective import compile_model
+from keras_transformer.training.record import write_record
 from keras_transformer.training.tokenizers import Tokenizers
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    return write_experiment(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def finished(toy, tmp_path_factory):
-    """A run that was never interrupted."""
-    return train(Experiment.load(toy), tmp_path_factory.mktemp("runs") / "straight")
 
 
 def lines(run_dir):
@@ -71,6 +61,16 @@ def kill_after(monkeypatch, steps, error=KeyboardInterrupt):
     monkeypatch.setattr(run_module, "TrainingCheckpoint", Killing)
 
 
+LEFT_BEHIND = (
+    "../.run.lock",
+    ".training.lock",
+    ".0123abcd.writing.model.keras",
+    "checkpoints/.89abcdef.writing.epoch-0099.weights.h5",
+    "checkpoints/.state.npz.lock",
+    "plots/.0123abcd.writing.training.png",
+)
+
+
 def test_what_a_run_folder_holds(finished, toy):
     names = sorted(path.name for path in finished.iterdir())
     assert names == [
@@ -80,6 +80,7 @@ def test_what_a_run_folder_holds(finished, toy):
         "metrics.jsonl",
         "model.keras",
         "plots",
+        "run.json",
         "samples.txt",
         "tensorboard",
         "tokenizer.model",
@@ -110,6 +111,7 @@ def test_a_model_of_mixed_precision_is_loaded_in_float32(finished, tmp_path):
     mixed = Transformer(expected.config, dtype="mixed_bfloat16")
     mixed.set_weights(expected.get_weights())
     mixed.save(run_dir / "model.keras")
+    write_record(run_dir, {"model.keras": run_dir / "model.keras"})
     found = load_run(run_dir).model
     assert found.policy.name == "float32"
     for weight, other in zip(found.weights, expected.weights, strict=True):
@@ -164,11 +166,17 @@ def test_resumed_equals_never_killed(finished, toy, tmp_path, monkeypatch, steps
         kill_after(context, steps)
         with pytest.raises(KeyboardInterrupt):
             train(Experiment.load(toy), tmp_path / "run")
-    assert not (tmp_path / "run" / "model.keras").exists()
+    run_dir = tmp_path / "run"
+    assert not (run_dir / "model.keras").exists()
+    for name in LEFT_BEHIND:  # as by a kill
+        (run_dir / name).parent.mkdir(exist_ok=True)
+        (run_dir / name).touch()
+    (run_dir / ".mine.lock").write_text("mine")
 
-    train(Experiment.load(toy), tmp_path / "run")
+    train(Experiment.load(toy), run_dir)
 
-    assert_same_run(tmp_path / "run", finished)
+    assert_same_run(run_dir, finished)
+    assert list(tmp_path.rglob(".*")) == [run_dir / ".mine.lock"]
 
 
 @pytest.mark.slow
@@ -195,13 +203,15 @@ def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     process.wait()
     assert not (tmp_path / "killed" / "model.keras").exists()
     assert start(tmp_path / "killed").wait() == 0
+    assert not list(tmp_path.rglob(".*"))
 
     assert_same_run(tmp_path / "killed", tmp_path / "straight")
 
 
 def test_killed_after_the_last_step_only_finishes(finished, toy, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "model.keras").unlink()
+    for name in ("model.keras", "run.json"):  # the first runs had no record
+        (tmp_path / "run" / name).unlink()
     train(Experiment.load(toy), tmp_path / "run")
     assert_same_run(tmp_path / "run", finished)
 
@@ -261,8 +271,6 @@ def test_without_validation_the_average_is_kept(toy, tmp_path, capsys):
 
 
 def test_optimizer_of_the_paper(toy):
-    from keras_transformer import Transformer
-
     experiment = Experiment.load(toy, {"training.clipnorm": "0.7"})
     model = Transformer(experiment.config(vocab_size=11))
     compile_model(model, experiment.training)

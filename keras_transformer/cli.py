@@ -76,14 +76,14 @@ def _place(error, arguments):
 
 @contextlib.contextmanager
 def _warnings_in_a_line():
-    """Lets what is odd with an input be said once, in a line and without Python's own."""
+    """Lets what the package warns of be said once, in a line and without Python's own."""
     show = warnings.showwarning
 
-    def show_in_a_line(message, category, *place):
-        if issubclass(category, TabWarning):
+    def show_in_a_line(message, category, filename, *more):
+        if os.path.dirname(__file__) in filename:
             print(f"keras-transformer: warning: {message}", file=sys.stderr)
         else:
-            show(message, category, *place)
+            show(message, category, filename, *more)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", TabWarning)

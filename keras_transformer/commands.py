@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 
-from keras_transformer.folders import check_writable
+from keras_transformer.folders import check_new_folder, check_writable
 from keras_transformer.inputs import (
     chunks,
     input_lines,
@@ -37,6 +37,8 @@ def tokenizer(arguments):
 
 def prepare(arguments):
     from keras_transformer import text
+    from keras_transformer.atomic import check_unheld
+    from keras_transformer.text.sharding import KIND
 
     corpus = open_named_corpus(arguments, invalid=arguments.invalid)
     options = {
@@ -52,8 +54,8 @@ def prepare(arguments):
         write = text.prepare_with_beam
         options["options"] = _beam_options(arguments)
     tokenizer = text.load_tokenizer(arguments.tokenizer)
-    if os.path.exists(arguments.output):
-        raise FileExistsError(f"`folder` must not exist. Received: {arguments.output}")
+    check_new_folder(arguments.output, KIND)
+    check_unheld(arguments.output)
     check_writable(arguments.output)
     start_tensorflow()
     made = write(corpus, tokenizer, arguments.output, **options)

@@ -26,6 +26,13 @@ def received(path):
     return str(path)
 
 
+def check_new_folder(path, what):
+    """Raises a `FileExistsError` if something is at `path` that a new folder cannot replace."""
+    path = pathlib.Path(path)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{what} needs a new folder. Received: {path}, which exists")
+
+
 def check_writable(path):
     """Raises an `OSError` if nothing can be made at `path`, which need not exist."""
     path = pathlib.Path(path).absolute()

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from keras_transformer.folders import check_writable, received
+from keras_transformer.folders import check_new_folder, check_writable, received
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,16 @@ def test_no_folder(tmp_path):
     (tmp_path / "file").touch()
     assert received(tmp_path / "file") == f"{tmp_path / 'file'}, which is a file"
     assert received(tmp_path / "no") == f"{tmp_path / 'no'}, which does not exist"
+
+
+def test_what_a_new_folder_cannot_replace(tmp_path):
+    (tmp_path / "empty").mkdir()
+    check_new_folder(tmp_path / "empty", "an x")
+    check_new_folder(tmp_path / "no", "an x")
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(FileExistsError, match="an x needs a new folder. Received: .* exists"):
+            check_new_folder(path, "an x")
 
 
 def test_where_nothing_can_be_made(tmp_path, monkeypatch):

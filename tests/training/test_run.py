@@ -325,7 +325,6 @@ def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
         ({"tokenizer.vocab_size": "5"}, ValueError, "a vocabulary could not be learnt"),
         ({"tokenizer.model_type": "word"}, ValueError, "`model_type` must be one of"),
         ({"training.buckets": "[2]"}, ValueError, "`corpus` must hold a pair"),
-        ({"decoding.repetition_penalty": "-1.0"}, ValueError, "`repetition_penalty` must be"),
         (
             {"data.max_length": "2", "tokenizer.model_type": "char"},
             ValueError,

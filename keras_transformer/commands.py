@@ -1,11 +1,28 @@
-"""What each command of `keras-transformer` does with its arguments."""
+"""What each command of `keras-transformer` does with its arguments.
+
+Whatever can be known to be wrong without TensorFlow is found before it is imported, which takes
+seconds, and all that is left before work that takes minutes.
+"""
 
 import contextlib
 import functools
 import os
+import pathlib
 import shlex
 import sys
 import time
+
+from keras_transformer.folders import check_new_folder, check_writable
+from keras_transformer.inputs import (
+    chunks,
+    input_lines,
+    listed_lines,
+    open_named_corpus,
+    set_values,
+    write_lines,
+)
+from keras_transformer.quiet import start_tensorflow
+from keras_transformer.text.lines import check_file, one_line
 
 _SAY_SECONDS = 10
 _CHUNK = 256  # sentences translated before the output is flushed
@@ -14,22 +31,16 @@ _CHUNK = 256  # sentences translated before the output is flushed
 def tokenizer(arguments):
     from keras_transformer.training import learn_tokenizer
 
-    made = learn_tokenizer(arguments.input, arguments.output, _values(arguments, "KEY=VALUE"))
+    made = learn_tokenizer(arguments.input, arguments.output, set_values(arguments, "KEY=VALUE"))
     print(f"{arguments.output}: {made.vocab_size} ids")
 
 
 def prepare(arguments):
     from keras_transformer import text
+    from keras_transformer.atomic import check_unheld
+    from keras_transformer.text.sharding import KIND
 
-    corpus = text.open_corpus(
-        arguments.source,
-        arguments.target,
-        format=arguments.format,
-        source_key=arguments.source_key,
-        target_key=arguments.target_key,
-        split=arguments.split,
-        invalid=arguments.invalid,
-    )
+    corpus = open_named_corpus(arguments, invalid=arguments.invalid)
     options = {
         "max_length": arguments.max_length,
         "shards": arguments.shards,
@@ -43,66 +54,72 @@ def prepare(arguments):
         write = text.prepare_with_beam
         options["options"] = _beam_options(arguments)
     tokenizer = text.load_tokenizer(arguments.tokenizer)
+    check_new_folder(arguments.output, KIND)
+    check_unheld(arguments.output)
+    check_writable(arguments.output)
+    start_tensorflow()
     made = write(corpus, tokenizer, arguments.output, **options)
     print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")
 
 
 def train(arguments):
-    from keras_transformer.training import Experiment, train
+    from keras_transformer.training.experiment import Experiment
+    from keras_transformer.training.run_folder import check_folder
 
-    overrides = _values(arguments, "SECTION.KEY=VALUE")
+    overrides = set_values(arguments, "SECTION.KEY=VALUE")
     experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
+    check_folder(pathlib.Path(arguments.run_dir), experiment, resume=True)
+    check_writable(arguments.run_dir)
+    experiment.check_files()
+    start_tensorflow()
+    from keras_transformer.training import train
+
     print(train(experiment, arguments.run_dir))
-
-
-def _values(arguments, form):
-    """What `--set` gave, as a dictionary of strings."""
-    values = {}
-    for text in arguments.overrides:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set must be {form}. Received: {text}")
-        values[name.strip()] = value.strip()
-    return values
 
 
 def _load_run(arguments):
     from keras_transformer.training import load_run
 
+    start_tensorflow()
     return load_run(arguments.run_dir).with_decoding(
         beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
     )
+
+
+def _check_run(arguments):
+    from keras_transformer.training.run_folder import check_finished
+
+    check_finished(arguments.run_dir)
 
 
 def translate(arguments):
     if arguments.output:
         _translate_file(arguments)
         return
-    from keras_transformer.text import read_lines
-
-    lines = iter(arguments.text or read_lines(arguments.input or "-"))
+    _check_run(arguments)
+    lines, interactive = arguments.text, False
+    if not lines:
+        lines, interactive = input_lines(arguments.input or "-")
     translator = _load_run(arguments).translator()
-    interactive = not arguments.text and arguments.input in (None, "-") and sys.stdin.isatty()
     done = 0
-    for chunk in _chunks(lines, 1 if interactive else _CHUNK):
+    for chunk in chunks(lines, 1 if interactive else _CHUNK):
         try:
             translations = translator.translate(chunk)
         except ValueError as error:
             raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
-        print(*translations, sep="\n", flush=True)
+        write_lines(map(one_line, translations))
         done += len(chunk)
-    if not done:
-        raise ValueError(
-            f"translate needs at least one line. Received: {arguments.input or 'standard input'} "
-            "is empty"
-        )
 
 
 def _translate_file(arguments):
     from keras_transformer.outputs import new_output
 
+    check_file(arguments.input)
+    check_writable(arguments.output)
+    _check_run(arguments)
     # Before anything that takes time.
     with new_output(arguments.output):
+        start_tensorflow()
         translate = _translate_here if arguments.beam is None else _translate_with_beam
         done = translate(arguments)
     print(f"{arguments.output}: {done:,} lines")
@@ -176,53 +193,52 @@ def _translator_of(arguments):
 
 
 def _beam_options(arguments):
-    from apache_beam.options.pipeline_options import PipelineOptions
-
+    try:
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
     return PipelineOptions(shlex.split(arguments.beam))
 
 
-def _chunks(lines, size):
-    chunk = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
 def evaluate(arguments):
-    from keras_transformer.evaluation import text_scores
-    from keras_transformer.text import ParallelCorpus
+    from keras_transformer.evaluation import TextScorer
+    from keras_transformer.text import PreparedCorpus
+    from keras_transformer.training.tokenizers import Tokenizers
 
     if "-" in (arguments.source, arguments.target):
         raise ValueError("evaluate reads its files twice, so none can be standard input")
-    corpus = ParallelCorpus(arguments.source, arguments.target)
+    corpus = open_named_corpus(arguments)
+    if isinstance(corpus, PreparedCorpus):
+        raise ValueError(
+            f"a test set must be text, not what `prepare` made of it. Received: {corpus.name}"
+        )
+    _check_translator(arguments)
+    scorer = TextScorer(tokenize=arguments.tokenize, lowercase=arguments.lowercase)
+    # What makes a reference readable text: of a vocabulary of split text, its joining.
+    plain_text = Tokenizers.load(arguments.run_dir).target.plain_text
     corpus.check()
-    translate = _translate_function(arguments)
     sources, references = zip(*corpus, strict=True)
-    translations = [text for chunk in _chunks(sources, _CHUNK) for text in translate(chunk)]
-    plain_text = _reference_reader(arguments)
-    scores = text_scores(
-        translations,
-        map(plain_text, references),
-        tokenize=arguments.tokenize,
-        lowercase=arguments.lowercase,
-    )
-    for score in scores.values():
-        print(f"{score.text}\t{score.signature}")
+    translations = _translate_function(arguments)(list(sources))
+    for score in scorer(translations, map(plain_text, references)).values():
+        write_lines([f"{score.text}\t{score.signature}"])
 
 
-def _reference_reader(arguments):
-    """What makes a reference readable text: of a vocabulary of split text, its joining."""
-    from keras_transformer.training.tokenizers import Tokenizers
+def _check_translator(arguments):
+    """Raises a `FileNotFoundError` if what translates is not there."""
+    from keras_transformer.evaluation import check_saved_model
+    from keras_transformer.export.versions import newest_version
+    from keras_transformer.training.run_folder import check_run
 
-    return Tokenizers.load(arguments.run_dir).target.plain_text
+    if arguments.backend == "python":
+        _check_run(arguments)
+        return
+    check_run(arguments.run_dir)  # whose tokenizer reads the references
+    if arguments.backend == "savedmodel":
+        check_saved_model(newest_version(arguments.artifact))
 
 
 def _translate_function(arguments):
-    """`list[str] -> list[str]` of the run or of the artifact."""
+    """`list[str] -> list[str]` of the run or of the artifact, which checks all before the first."""
     if arguments.backend == "litert":
         from keras_transformer.export.runner import Runner
 
@@ -234,15 +250,21 @@ def _translate_function(arguments):
 
         path = newest_version(arguments.artifact)
         check_whole(path)
+        start_tensorflow()
         return saved_model_translate(path)
     return _load_run(arguments).translator().translate
 
 
 def export(arguments):
     path = _new_artifact(arguments)
+    check_writable(path)
+    for samples in (arguments.samples, arguments.references, arguments.calibration):
+        if samples is not None:
+            check_file(samples)
+    _check_run(arguments)
     run = _load_run(arguments)
     options = {
-        "samples": _lines(arguments.samples) or run.samples,
+        "samples": listed_lines(arguments.samples) or run.samples,
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
         "max_source_length": run.max_source_length,
@@ -258,8 +280,8 @@ def export(arguments):
 
         options |= {
             "mode": arguments.mode,
-            "references": _lines(arguments.references),
-            "calibration_samples": _lines(arguments.calibration),
+            "references": listed_lines(arguments.references),
+            "calibration_samples": listed_lines(arguments.calibration),
         }
         if arguments.signatures == "all":
             options["signatures"] = SIGNATURES
@@ -271,13 +293,6 @@ def export(arguments):
     )
     if arguments.form == "savedmodel":
         _print_serving_facts(path)
-
-
-def _lines(path):
-    """The lines of a file as a list, or `None` without one."""
-    from keras_transformer.text import read_lines
-
-    return None if path is None else list(read_lines(path))
 
 
 def _new_artifact(arguments):

@@ -286,7 +286,13 @@ class TransformerConfig:
     @classmethod
     def from_json(cls, text):
         """The inverse of `to_json`."""
-        return cls.from_dict(json.loads(text))
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise ValueError(f"a config must be a JSON object. Received: {text[:80]!r}")
+        return cls.from_dict(fields)
 
     def to_json(self):
         """The fields as a JSON object with one field a line."""

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.folders import received
+
 _BATCH = 32
 
 
@@ -14,43 +16,63 @@ class Score(NamedTuple):
     signature: str
 
 
-def text_scores(translations, references, *, tokenize="13a", lowercase=False):
-    """BLEU and chrF of a corpus, as sacreBLEU computes and signs them.
+class TextScorer:
+    """BLEU and chrF of a corpus, as sacreBLEU computes and signs them: a function.
+
+    Made before the translations are, it tells early what cannot be scored.
 
     Args:
-        translations: Strings.
-        references: As many strings, one reference each.
         tokenize: sacreBLEU's name of BLEU's tokenizer; `"none"` for text that is tokenized.
         lowercase: Whether case is ignored.
 
-    Returns:
-        `{"bleu": Score, "chrf": Score}`.
-
     Raises:
         ImportError: if `sacrebleu` is not installed.
-        ValueError: if the counts differ, or there is none, or `tokenize` is unknown.
+        ValueError: if `tokenize` is unknown.
     """
-    translations, references = list(translations), list(references)
-    if not references or len(translations) != len(references):
-        raise ValueError(
-            "`translations` and `references` must have the same number of lines, at least one. "
-            f"Received: {len(translations)} and {len(references)}"
+
+    def __init__(self, *, tokenize="13a", lowercase=False):
+        try:
+            from sacrebleu.metrics import BLEU, CHRF
+        except ImportError as error:
+            raise ImportError("scores need the package sacrebleu: pip install sacrebleu") from error
+        if tokenize not in BLEU.TOKENIZERS:
+            raise ValueError(
+                f"`tokenize` must be one of {sorted(BLEU.TOKENIZERS)}. Received: {tokenize!r}"
+            )
+        # force: sacreBLEU would warn that tokenized text is not what it expects, as asked for here.
+        bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+        self._metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+
+    def __call__(self, translations, references):
+        """`{"bleu": Score, "chrf": Score}` of strings, and as many references, one each.
+
+        Raises:
+            ValueError: if the counts differ, or there is none.
+        """
+        translations, references = list(translations), list(references)
+        if not references or len(translations) != len(references):
+            raise ValueError(
+                "`translations` and `references` must have the same number of lines, at least one. "
+                f"Received: {len(translations)} and {len(references)}"
+            )
+        scores = {}
+        for name, metric in self._metrics.items():
+            score = metric.corpus_score(translations, [references])
+            scores[name] = Score(float(score.score), str(score), str(metric.get_signature()))
+        return scores
+
+
+def text_scores(translations, references, *, tokenize="13a", lowercase=False):
+    """What a `TextScorer` gives, with its arguments and errors."""
+    return TextScorer(tokenize=tokenize, lowercase=lowercase)(translations, references)
+
+
+def check_saved_model(path):
+    """Raises a `FileNotFoundError` that says what a folder is, if it is no SavedModel."""
+    if not (Path(path) / "saved_model.pb").is_file():
+        raise FileNotFoundError(
+            f"a SavedModel must hold saved_model.pb. Received: {received(path)}"
         )
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-    except ImportError as error:
-        raise ImportError("scores need the package sacrebleu: pip install sacrebleu") from error
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
-            f"`tokenize` must be one of {sorted(BLEU.TOKENIZERS)}. Received: {tokenize!r}"
-        )
-    # force: sacreBLEU would warn that tokenized text is not what it expects, as is asked for here.
-    bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    scores = {}
-    for name, metric in (("bleu", bleu), ("chrf", CHRF(lowercase=lowercase))):
-        score = metric.corpus_score(translations, [references])
-        scores[name] = Score(float(score.score), str(score), str(metric.get_signature()))
-    return scores
 
 
 def saved_model_translate(path):
@@ -62,8 +84,7 @@ def saved_model_translate(path):
     Raises:
         FileNotFoundError: if it is no SavedModel.
     """
-    if not (Path(path) / "saved_model.pb").is_file():
-        raise FileNotFoundError(f"a SavedModel must hold saved_model.pb. Received: {path}")
+    check_saved_model(path)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
 

@@ -10,7 +10,13 @@ import importlib
 import importlib.abc
 import sys
 
-_MODULES = ("keras_transformer.models", "keras_transformer.training")
+# Each module that defines classes which a saved model may name.
+_MODULES = (
+    "keras_transformer.models",
+    "keras_transformer.training.loss",
+    "keras_transformer.training.metrics",
+    "keras_transformer.training.schedule",
+)
 
 
 def register_with_keras():

@@ -125,3 +125,9 @@ def test_unknown_fields_are_named_with_the_nearest(name, hint):
     message = rf"a model field must be one of \['vocab_size', .* Received: '{name}'\.{hint}$"
     with pytest.raises(ValueError, match=message):
         TransformerConfig.from_dict({"vocab_size": 97, name: 3})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{", "[" * 100_000])
+def test_a_config_that_is_no_json(text):
+    with pytest.raises(ValueError, match="a config must be a JSON object. Received: '"):
+        TransformerConfig.from_json(text)

@@ -108,8 +108,10 @@ def main(arguments=None):
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--reference", type=pathlib.Path)
     options = parser.parse_args(arguments)
+    from keras_transformer.text import read_lines
+
     try:
-        texts = options.texts.read_text(encoding="utf-8").splitlines()
+        texts = list(read_lines(options.texts))
         report = json.loads((options.folder / "parity.json").read_text(encoding="utf-8"))
         expected = on_this_machine(options.reference or options.folder, texts)
         received = on_arm64(options.root, options.folder, texts)

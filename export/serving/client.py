@@ -19,6 +19,8 @@ import time
 import urllib.error
 import urllib.request
 
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")  # as in the package
+
 
 class ServingError(RuntimeError):
     """The server's answer is an error, or none has come in time.
@@ -283,7 +285,8 @@ def main(argv=None):
                 if arguments.n_best is not None:
                     print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))
                 elif answer.status == "ok":
-                    print(answer.translations[0])
+                    # What ends a line is a space, as in the package's own command.
+                    print(answer.translations[0].translate(_LINE_ENDS))
                 else:
                     print()
                     print(f"client: no translation: {answer.status}", file=sys.stderr)

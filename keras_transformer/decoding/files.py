@@ -10,9 +10,12 @@ from keras_transformer.arguments import check_choice, check_size
 from keras_transformer.integrity import checksum
 from keras_transformer.outputs import Part, new_output
 from keras_transformer.text import read_lines
+from keras_transformer.text.lines import one_line
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
+# What JSON leaves as it is and some reader takes for the end of a line.
+_JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,10 +58,11 @@ class FileFormat:
             FileNotFoundError: if there is no such file.
             ValueError: if a line is no UTF-8, or no object with a string at `source_key`.
         """
-        for number, line in enumerate(read_lines(path), start=1):
+        plain = self.format == "lines"
+        for number, line in enumerate(read_lines(path, plain=plain), start=1):
             if seen is not None:
                 seen.update(f"{line}\n".encode())
-            if self.format == "lines":
+            if plain:
                 yield number, line, None
             else:
                 yield number, *self._parsed(line, f"{path}, line {number}")
@@ -115,7 +119,7 @@ class FileFormat:
         if record is None:
             return made
         key = "translation" if self.n_best is None else "translations"
-        return json.dumps({**record, key: made}, ensure_ascii=False)
+        return json_line({**record, key: made})
 
 
 def translate_file(
@@ -200,4 +204,10 @@ def _skip(items, part, seen, source):
 
 def as_lines(texts):
     """Texts as bytes, each a line whatever is in it."""
-    return "".join(text.replace("\n", " ").replace("\r", " ") + "\n" for text in texts).encode()
+    return "".join(one_line(text) + "\n" for text in texts).encode()
+
+
+def json_line(fields):
+    """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
+    line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
+    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates

@@ -80,7 +80,11 @@ def checksums(folder):
 def _read_metadata(folder):
     path = folder / METADATA_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"an exported folder must hold {METADATA_FILE}. Received: {folder}")
+        from keras_transformer.folders import received
+
+        raise FileNotFoundError(
+            f"an exported folder must hold {METADATA_FILE}. Received: {received(folder)}"
+        )
     version = read_json(path, _WHAT, {"format": int})["format"]
     if version != FORMAT:
         raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")

@@ -12,6 +12,7 @@ _TENSORS = {
     "generate": ("prompt_ids", "target_ids"),
     "classify": ("source_ids", "logits"),
 }
+_MOST_THREADS = 256  # LiteRT starts as many as it is told to
 
 
 class DeviceModel:
@@ -21,7 +22,8 @@ class DeviceModel:
 
     Args:
         folder: What an export for devices wrote.
-        num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+        num_threads: Threads of the interpreter, at most 256. One is fastest for one sentence at a
+            time.
         weight_cache: A folder for packed weights, made if missing, or `None`. The first model
             packs its weights into a file there, and all later ones map that, which takes less
             memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
@@ -42,6 +44,10 @@ class DeviceModel:
         if type(num_threads) is not int or num_threads < 1:
             raise ValueError(
                 f"`num_threads` must be a positive integer. Received: num_threads={num_threads!r}"
+            )
+        if num_threads > _MOST_THREADS:
+            raise ValueError(
+                f"`num_threads` must be at most {_MOST_THREADS}. Received: {num_threads}"
             )
         opened = open_folder(folder)
         self.metadata = opened.metadata

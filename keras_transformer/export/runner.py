@@ -63,6 +63,8 @@ class Runner(DeviceModel):
         """
         self._check_kind("translate")
         rows = [self.encode(text) for text in _listed(texts)]
+        for row in rows:  # all of them, before the first takes time
+            self._checked(row)
         return [self.decode(self.translate_ids(row)) for row in rows]
 
     def generate(self, prompts):
@@ -184,31 +186,55 @@ def _listed(texts):
 
 def main(arguments=None):
     """The command line; returns the exit code."""
+    from keras_transformer.quiet import open_standard_streams  # which an app does not need
+
+    can_answer = sys.stdout is not None
+    open_standard_streams()
     options = _parser().parse_intermixed_args(arguments)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
     with _only_python_speaks() if options.weight_cache else contextlib.nullcontext():
-        fault = _fault(options)
+        fault = _fault(options, can_answer)
     if fault:
         print(f"runner: error: {fault}", file=sys.stderr)
     return int(fault is not None)
 
 
-def _fault(options):
+def _fault(options, can_answer):
     """Writes the answers; returns what is wrong, or `None`."""
+    from keras_transformer.failures import told
+
     try:
+        if not can_answer:
+            raise ValueError("standard output must be open for the answer. Received: a closed one")
         runner = Runner(
             options.folder, num_threads=options.threads, weight_cache=options.weight_cache
         )
         for text in options.texts or _standard_input():
             for piece in _answers(runner, text, options):
-                print(piece, end="", flush=True)
+                _write(piece)
     except BrokenPipeError:
-        # The reader, such as `head`, has what it wanted; Python must not flush again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        return str(error)
+        _drop_output()  # the reader, such as `head`, has what it wanted
+    except Exception as error:
+        if options.traceback:
+            raise
+        return told(error)
     return None
+
+
+def _write(piece):
+    try:
+        print(piece, end="", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        raise OSError(f"standard output must take what is written. Received: {error}") from error
+
+
+def _drop_output():
+    """What standard output did not take, Python would try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
@@ -250,12 +276,13 @@ def _parser():
         "--n-best",
         type=int,
         metavar="N",
-        help="N translations a text, a line each: score, tab, text",
+        help="N translations a text, a line each: score, tab, text (its tabs as spaces)",
     )
     how.add_argument(
         "--stream", action="store_true", help="write each word as soon as nothing can change it"
     )
     parser.add_argument("--threads", type=int, default=1, help="of the interpreter (%(default)s)")
+    parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     parser.add_argument(
         "--weight-cache",
         metavar="DIR",
@@ -267,17 +294,21 @@ def _parser():
 
 def _answers(runner, text, options):
     """The lines that answer one text, in pieces."""
+    from keras_transformer.text.lines import one_line
+
     signature = runner.metadata["signature"]
     if options.n_best is not None:
         for found in runner.translate_with_details([text], n_best=options.n_best)[0]:
-            yield f"{found.score:.4f}\t{found.text}\n"
+            column = one_line(found.text).replace("\t", " ")
+            yield f"{found.score:.4f}\t{column}\n"
     elif options.stream:
-        yield from runner.stream(text)
+        yield from map(one_line, runner.stream(text))
         yield "\n"
     elif signature == "classify":
-        yield _classes(runner.classify([text])[0], runner.metadata.get("labels")) + "\n"
+        classes = _classes(runner.classify([text])[0], runner.metadata.get("labels"))
+        yield one_line(classes) + "\n"
     else:
-        yield getattr(runner, signature)([text])[0] + "\n"
+        yield one_line(getattr(runner, signature)([text])[0]) + "\n"
 
 
 def _classes(probabilities, labels):
@@ -288,9 +319,14 @@ def _classes(probabilities, labels):
 
 
 def _standard_input():
-    """Lines as UTF-8 whatever the locale; bytes that are not become U+FFFD, as everywhere."""
-    for line in sys.stdin.buffer:
-        yield line.decode("utf-8", "replace").rstrip("\r\n")
+    """Lines, each as soon as it is there, by the same rules as all text files."""
+    from keras_transformer.text.lines import read_lines
+
+    line = None
+    for line in read_lines("-"):
+        yield line
+    if line is None:
+        raise ValueError("there must be at least one line. Received: standard input is empty")
 
 
 if __name__ == "__main__":

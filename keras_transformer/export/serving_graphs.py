@@ -151,7 +151,7 @@ class ServingGraphs:
     def _translate(self, text, n_best):
         config, tokenizer = self.translator.model.config, self.translator.target_tokenizer
         source_ids, too_long = self._source(text)
-        n_best = tf.reshape(n_best, tf.shape(text))  # as many rows, or an error: no broadcasting
+        n_best = rows.as_many(n_best, text, "n_best")
         status = rows.status_of(
             [
                 (rows.BAD_N_BEST, (n_best < 0) | (n_best > self.max_n_best)),
@@ -181,7 +181,7 @@ class ServingGraphs:
         translator = self.translator
         config, tokenizer = translator.model.config, translator.target_tokenizer
         source_ids, too_long = self._source(text)
-        target = tf.reshape(target, tf.shape(text))
+        target = rows.as_many(target, text, "target")
         pieces, target_too_long = rows.rows_of_text(target, tokenizer, translator.max_source_length)
         # No text for no text has no tokens, not even EOS, and so the log-probability 0.
         is_none = ~rows.has_content(source_ids, config) & (pieces.row_lengths() == 0)

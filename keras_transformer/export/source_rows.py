@@ -50,6 +50,27 @@ def ended(pieces, blank, tokenizer):
     return tf.concat([pieces, ends[:, tf.newaxis]], axis=1).to_tensor(tokenizer.pad_id)
 
 
+def as_many(values, text, name):
+    """`values` (B,), once they are known to be as many as the texts (B,).
+
+    An error, not a status: a server cannot split what it answers into the requests of a batch. It
+    must be an op that nothing simplifies away: where sizes are unknown, TensorFlow takes a reshape
+    to the text's shape for one that changes nothing, and broadcasts.
+
+    Args:
+        values: A tensor (B,).
+        text: Strings (B,).
+        name: What the error calls the values.
+    """
+    counts = tf.size(values), tf.size(text)
+    check = tf.debugging.Assert(
+        tf.equal(*counts),
+        [f"`{name}` must have a value for each of `text`. Received: values and texts", *counts],
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(values)
+
+
 def rows_of_ids(ids, config, max_length):
     """Ids within their bounds.
 

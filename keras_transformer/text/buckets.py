@@ -51,10 +51,15 @@ def _grouped(counts):
     return bounds, np.bincount(group, weights=counts[lengths]).astype(np.int64)
 
 
-def check_buckets(buckets, longest):
+def check_ascending(name, buckets, minimum=1):
     array = np.asarray(buckets)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or any(np.diff(array, prepend=0) <= 0):
-        raise ValueError(f"`buckets` must be ascending integers >= 1. Received: {buckets!r}")
+    is_ascending = array.ndim == 1 and array.size > 0 and array.dtype.kind in "iu"
+    if not is_ascending or any(np.diff(array, prepend=minimum - 1) <= 0):
+        raise ValueError(f"`{name}` must be ascending integers >= {minimum}. Received: {buckets!r}")
+
+
+def check_buckets(buckets, longest):
+    check_ascending("buckets", buckets)
     if buckets[-1] < longest:
         raise ValueError(
             "the last of `buckets` must hold the longest pair, EOS included. "

@@ -6,7 +6,7 @@ import itertools
 import os
 import pathlib
 
-from keras_transformer.text.lines import Faults, read_byte_lines, read_lines
+from keras_transformer.text.lines import Faults, check_file, read_byte_lines, read_lines
 
 __all__ = ["Corpus", "CorpusReport", "ParallelCorpus", "numbered_pairs", "read_lines"]
 
@@ -77,6 +77,16 @@ class Corpus(abc.ABC):
     @abc.abstractmethod
     def numbered_pairs(self, faults):
         """Yields `(number, source, target)`, and adds the lines that it skips to `faults`."""
+
+    @property
+    def files(self):
+        """The files that are read; none of a dataset."""
+        return ()
+
+    def check_files(self):
+        """Raises a `FileNotFoundError` if a file is missing, without reading any."""
+        for file in self.files:
+            check_file(file)
 
     def text_bytes(self):
         """About how many bytes of text there are; `None` if that is not known without reading."""
@@ -201,8 +211,12 @@ class ParallelCorpus(Corpus):
     def name(self):
         return str(self.source) if self.target is None else f"{self.source} and {self.target}"
 
+    @property
+    def files(self):
+        return (self.source,) if self.target is None else (self.source, self.target)
+
     def text_bytes(self):
-        return file_bytes(self.source, *([] if self.target is None else [self.target]))
+        return file_bytes(*self.files)
 
     def numbered_pairs(self, faults):
         lines, parse = self._aligned_lines(), self._both
@@ -211,7 +225,9 @@ class ParallelCorpus(Corpus):
         return parsed_pairs(lines, parse, self.invalid, faults)
 
     def _aligned_lines(self):
-        sources, targets = read_byte_lines(self.source), read_byte_lines(self.target)
+        sources, targets = (
+            read_byte_lines(path, plain=True) for path in (self.source, self.target)
+        )
         for pairs, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
             if source is None or target is None:
                 longer = pairs + 1 + sum(1 for _ in (targets if source is None else sources))

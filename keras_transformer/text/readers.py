@@ -18,6 +18,7 @@ from keras_transformer.text.lines import read_byte_lines
 
 _TFDS = "tfds:"
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_COLUMNS_SUFFIX = ".tsv"
 FORMATS = ("lines", "tsv", "jsonl", "tfds", "prepared")
 
 
@@ -47,6 +48,10 @@ class JsonLinesCorpus(Corpus):
     @property
     def name(self):
         return str(self.path)
+
+    @property
+    def files(self):
+        return (self.path,)
 
     def text_bytes(self):
         return file_bytes(self.path)
@@ -167,7 +172,8 @@ def open_corpus(
     Args:
         source: A file; two with `target`; `"-"` for standard input; `"tfds:NAME/CONFIG"` for
             TensorFlow Datasets; or a folder that `prepare` wrote.
-        target: The target sentences, line for line, where they are in a file of their own.
+        target: The target sentences, line for line, where they are in a file of their own. The
+            same file as `source` again, where its name tells that it holds both sides, is none.
         format: `"lines"` (two files), `"tsv"`, `"jsonl"`, `"tfds"` or `"prepared"`. `None` takes
             it from the name: two files are lines, `.jsonl`, `.ndjson` and `.json` (and `.gz`
             behind them) are JSON lines, and all else is tab-separated, standard input too.
@@ -182,6 +188,8 @@ def open_corpus(
     Raises:
         ValueError: if the arguments do not go together.
     """
+    if target is not None and str(target) == str(source) and holds_both(source):
+        target = None
     format = _format_of(source, target) if format is None else format
     if format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}. Received: {format!r}")
@@ -209,8 +217,25 @@ def open_corpus(
     return TfdsCorpus(dataset, source_key, target_key, split=split, invalid=invalid)
 
 
+def holds_both(source):
+    """Whether a name tells of both sides: columns, JSON lines, a dataset or a prepared corpus."""
+    stem = str(source).removesuffix(".gz")
+    suffixes = (*_JSON_SUFFIXES, _COLUMNS_SUFFIX)
+    return stem.startswith(_TFDS) or stem.endswith(suffixes) or os.path.isdir(source)
+
+
 def _format_of(source, target):
     if target is not None:
+        json_files = [
+            str(path)
+            for path in (source, target)
+            if str(path).removesuffix(".gz").endswith(_JSON_SUFFIXES)
+        ]
+        if json_files:
+            raise ValueError(
+                "JSON lines must hold both sides, so that `source` goes without `target`; "
+                f"format 'lines' takes them for text. Received: {', '.join(json_files)}"
+            )
         return "lines"
     if str(source).startswith(_TFDS):
         return "tfds"

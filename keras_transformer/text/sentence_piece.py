@@ -25,6 +25,10 @@ class SentencePieceTokenizer(Tokenizer):
     that a user types never becomes a control id: `"</s>"` is spelled out in ordinary pieces.
     `""` and text of white space only have no pieces, and no pieces decode to `""`.
 
+    Text that has come out of `decode(encode(text))` may change once more when it goes through
+    again: an unknown piece reads as `" ⁇ "`, whose spaces and sign have ids of their own (U+2047 is
+    `??` by the rules with NFKC). From the second time on it stays.
+
     Args:
         model_proto: A serialized SentencePiece model, as `train` makes and `save` writes. It must
             define pad, unk and eos, and pad, bos and eos must be control symbols. Without a bos,
@@ -88,9 +92,10 @@ class SentencePieceTokenizer(Tokenizer):
             split_digits: Whether every digit is a piece of its own.
             normalization: SentencePiece's rule, part of the model and so the same everywhere.
                 `"nmt_nfkc"` and `"nfkc"` join e + accent into one character and replace
-                compatibility characters (U+FE30 becomes `..`); `"identity"` changes nothing, so
-                that NFC and NFD text get different ids. `_cf` also folds case. All keep
-                zero-width joiners.
+                compatibility characters (U+FE30 becomes `..`); `"identity"` leaves characters
+                as they are, so that NFC and NFD text get different ids. `_cf` also folds case.
+                All keep zero-width joiners; and all, `"identity"` too, drop spaces at the ends,
+                make one of several, and take U+2581, SentencePiece's sign for a space, for one.
             max_sentences: Learn from at most this many (over 100), drawn at random; `None` for
                 all.
 
@@ -98,7 +103,7 @@ class SentencePieceTokenizer(Tokenizer):
             ValueError: if there is no text, an option is unknown, or `vocab_size` is too small
                 for the characters (and bytes) that need an id.
         """
-        _check_training_options(
+        check_training_options(
             vocab_size, model_type, character_coverage, normalization, max_sentences
         )
         sentences = (without_surrogates(text) for text in sentences if text.strip())
@@ -194,9 +199,10 @@ def _load_processor(model_proto):
         raise ValueError(f"{rule} Received: {len(model_proto)} bytes ({error})") from error
 
 
-def _check_training_options(
+def check_training_options(
     vocab_size, model_type, character_coverage, normalization, max_sentences
 ):
+    """Raises a `ValueError` for options of `SentencePieceTokenizer.train` that no text can mend."""
     if model_type not in MODEL_TYPES:
         raise ValueError(f"`model_type` must be one of {MODEL_TYPES}. Received: {model_type!r}")
     if normalization not in NORMALIZATIONS:

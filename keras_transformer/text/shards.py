@@ -5,6 +5,7 @@ EOS. The index, `prepared.json`, holds per shard how many pairs need how many po
 pass over the data is needed to count batches or to choose buckets.
 """
 
+import copy
 import functools
 import gzip
 import hashlib
@@ -164,6 +165,27 @@ class PreparedCorpus:
                     f"fingerprint={given.fingerprint}, where {self.folder / INDEX} has "
                     f"{self._fields[side]['fingerprint']}"
                 )
+
+    def up_to(self, length):
+        """The same corpus without the pairs that need more than `length` positions.
+
+        They count as too long. Where they are in the shards, `training_batches` passes over them.
+
+        Raises:
+            ValueError: if no pair is left.
+        """
+        cut = copy.copy(self)
+        cut.length_counts = self.length_counts[:, : length + 1]
+        cut._fields = self._fields | {"pairs": int(cut.length_counts.sum())}
+        if not len(cut):
+            raise ValueError(
+                f"a corpus must hold a pair of at most {length} ids a side, EOS included. "
+                f"Received: {self.name} without one"
+            )
+        cut.skipped = dict(self.skipped)
+        cut.skipped["too_long"] += len(self) - len(cut)
+        cut.skipped_lines = {"too_long": []} | self.skipped_lines  # a shard knows no numbers
+        return cut
 
     def check(self):
         """What `prepare` found, as a `CorpusReport`.

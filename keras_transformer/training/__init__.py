@@ -2,12 +2,16 @@
 
 import importlib
 
-# These three hold the classes that Keras must know before it can load a saved model.
-from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
-from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
-
+# Lazily, so that an experiment or a tokenizer is read without Keras. `registration` knows which of
+# these hold classes that Keras must know before it can load a saved model.
 _EXPORTS = {
+    "InverseSquareRootSchedule": "schedule",
+    "PaperSchedule": "schedule",
+    "Perplexity": "metrics",
+    "TokenAccuracy": "metrics",
+    "TokenMeanLoss": "metrics",
+    "RDropCrossEntropy": "loss",
+    "SmoothedCrossEntropy": "loss",
     "TrainingCheckpoint": "checkpoint",
     "average_weights": "averaging",
     "Experiment": "experiment",
@@ -17,16 +21,7 @@ _EXPORTS = {
     "learn_tokenizer": "tokenizers",
 }
 
-__all__ = [
-    "InverseSquareRootSchedule",
-    "PaperSchedule",
-    "Perplexity",
-    "RDropCrossEntropy",
-    "SmoothedCrossEntropy",
-    "TokenAccuracy",
-    "TokenMeanLoss",
-    *_EXPORTS,
-]
+__all__ = list(_EXPORTS)
 
 
 def __getattr__(name):

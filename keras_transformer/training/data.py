@@ -83,15 +83,23 @@ def make_tokenizers(section, corpus):
     return Tokenizers(source, source if source.fingerprint == target.fingerprint else target)
 
 
-def _tokenized(corpus, tokenizers, max_length):
+def _tokenized(corpus, tokenizers, max_length, places):
+    """A corpus as ids; of pairs that need more than `max_length` or `places`, none."""
     if corpus is None:
         return None
-    if isinstance(corpus, PreparedCorpus):
+    if isinstance(corpus, PreparedCorpus):  # which has its own `max_length`
         corpus.check_tokenizers(*tokenizers)
-        return corpus
+        return corpus if places is None else corpus.up_to(places)
+    max_length = max_length if places is None else min(max_length, places)
     return tokenize_corpus(
         corpus, tokenizers.source, target_tokenizer=tokenizers.target, max_length=max_length
     )
+
+
+def _buckets(corpus, places):
+    """`choose_buckets`, of which a model with fewer places than a multiple of 4 has the last."""
+    chosen = choose_buckets(corpus)
+    return chosen if places is None else tuple(min(bucket, places) for bucket in chosen)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +111,7 @@ class TrainingData:
         valid: The same of the validation corpus, or `None`.
         options: The `TrainingSection`.
         buckets: Lengths that batches are padded to.
+        valid_buckets: The same of the validation batches.
         steps: Batches in an epoch.
         tokenizers: `Tokenizers`.
         strategy: The `tf.distribute.Strategy`, or `None`.
@@ -112,6 +121,7 @@ class TrainingData:
     valid: object
     options: object
     buckets: tuple
+    valid_buckets: tuple | None
     steps: int
     tokenizers: Tokenizers
     strategy: object = None
@@ -119,8 +129,11 @@ class TrainingData:
     @classmethod
     def make(cls, experiment, corpora, tokenizers, strategy=None):
         options, length = experiment.training, experiment.data.max_length
-        training, valid = (_tokenized(corpus, tokenizers, length) for corpus in corpora)
-        buckets = options.buckets or choose_buckets(training)
+        places = experiment.model.get("max_positions")
+        most = options.buckets[-1] if options.buckets else places
+        training = _tokenized(corpora[0], tokenizers, length, most)
+        valid = _tokenized(corpora[1], tokenizers, length, places)
+        buckets = options.buckets or _buckets(training, places)
         if options.pack:
             if isinstance(training, PreparedCorpus):
                 raise ValueError(
@@ -137,7 +150,8 @@ class TrainingData:
             f"batches an epoch in lengths {list(buckets)}, so at most {len(buckets)} XLA programs "
             f"of the training step; left out: {training.skipped}"
         )
-        return cls(training, valid, options, buckets, steps, tokenizers, strategy)
+        of_valid = None if valid is None else _buckets(valid, places)
+        return cls(training, valid, options, buckets, of_valid, steps, tokenizers, strategy)
 
     def batches(self, epoch, step):
         """The training batches from step `step` of epoch `epoch` on, without end."""
@@ -172,7 +186,10 @@ class TrainingData:
 
         def make():
             batches = evaluation_batches(
-                self.valid, self.tokenizers.source, batch_tokens=self.options.batch_tokens
+                self.valid,
+                self.tokenizers.source,
+                batch_tokens=self.options.batch_tokens,
+                buckets=self.valid_buckets,
             )
             return batches.map(_given_twice) if self.options.r_drop else batches
 
@@ -183,7 +200,9 @@ class TrainingData:
         """Their number; `None` without validation data."""
         if self.valid is None:
             return None
-        return batches_per_epoch(self.valid, batch_tokens=self.options.batch_tokens)
+        return batches_per_epoch(
+            self.valid, batch_tokens=self.options.batch_tokens, buckets=self.valid_buckets
+        )
 
     def _shared(self, make):
         if not is_shared(self.strategy):

@@ -67,6 +67,17 @@ class DecodingSection:
         """The strategy's name, also where it is left out."""
         return self.strategy or ("beam" if self.beam_size > 1 else "greedy")
 
+    def search(self):
+        """The search strategy.
+
+        Raises:
+            ValueError: if a value is none that the strategy takes.
+        """
+        from keras_transformer.decoding import BeamSearch, Greedy, Sampling
+
+        searches = {"greedy": Greedy, "beam": BeamSearch, "sampling": Sampling}
+        return searches[self.strategy_name](**self.options)
+
     @property
     def options(self):
         """The arguments of the strategy that are given."""

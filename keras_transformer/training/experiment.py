@@ -9,6 +9,8 @@ import typing
 from pathlib import Path
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.evaluation import TextScorer
+from keras_transformer.text.lines import check_file
 from keras_transformer.training.decoding_section import DecodingSection
 from keras_transformer.training.sections import DataSection, TokenizerSection, TrainingSection
 
@@ -45,7 +47,17 @@ class Experiment:
         sizes = {"vocab_size": size}
         if not self.tokenizer.is_joint:
             sizes["target_vocab_size"] = size
-        self.config(**sizes)
+        limit, buckets = self.config(**sizes).max_positions, self.training.buckets
+        if None not in (limit, buckets) and buckets[-1] > limit:
+            raise ValueError(
+                "`training.buckets` must be at most `model.max_positions`. "
+                f"Received: buckets={buckets}, max_positions={limit}"
+            )
+
+    @property
+    def max_length(self):
+        """Most ids of a side, EOS included: `data.max_length`, or fewer as the model has places."""
+        return min(self.data.max_length, self.model.get("max_positions", self.data.max_length))
 
     def config(self, **from_tokenizer):
         """The `TransformerConfig`, with `vocab_size` and special ids as keywords.
@@ -59,6 +71,21 @@ class Experiment:
         if self.training.pack:
             fields["packed"] = True
         return TransformerConfig.preset(fields.pop("preset", "tiny"), **from_tokenizer, **fields)
+
+    def check_files(self):
+        """Raises an error for what is missing, before anything is read or learnt.
+
+        Raises:
+            FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
+            ImportError: if BLEU is wanted and `sacrebleu` is not installed.
+        """
+        for section in (self.data, self.tokenizer):
+            for name in section.PATHS:
+                path = getattr(section, name)
+                if path and not path.startswith("tfds:"):
+                    check_file(path)
+        if self.training.score_every_epochs:
+            TextScorer()
 
     @classmethod
     def load(cls, path, overrides=None, *, data_folder=None):

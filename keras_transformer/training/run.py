@@ -8,6 +8,7 @@ import keras
 
 from keras_transformer.atomic import write_file
 from keras_transformer.models import Transformer
+from keras_transformer.text.lines import one_line
 from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.callbacks import (
     Clock,
@@ -76,6 +77,8 @@ def train(experiment, run_dir, *, resume=True):
             damaged, or training diverges.
     """
     run_dir = Path(run_dir)
+    experiment.check_files()
+    experiment.decoding.search()  # raises now, and not when the trained model is to translate
     strategy = make_strategy(experiment.training.strategy)
     with contextlib.ExitStack() as held:
         if is_chief(strategy):
@@ -98,12 +101,12 @@ def _train(experiment, run_dir, strategy, held, resuming):
         keras.utils.set_random_seed(experiment.training.seed)
         model = Transformer(config)
         compile_model(model, experiment.training)
-    samples = choose_samples(corpora, tokenizers.source, experiment.data.max_length)
+    samples = choose_samples(corpora, tokenizers.source, experiment.max_length)
     if not resuming:
         files = {
             CONFIG_FILE: config.to_json(),
             EXPERIMENT_FILE: experiment.to_toml(),
-            SAMPLES_FILE: "".join(f"{text}\n" for text in samples),
+            SAMPLES_FILE: "".join(f"{one_line(text)}\n" for text in samples),
         }
         create_folder(run_dir, files, tokenizers)
         hold_inside(held, run_dir)
@@ -156,7 +159,7 @@ class _Fitting:
                 data.tokenizers,
                 decoded() if decoded else valid_pairs,
                 every=options.score_every_epochs,
-                max_source_length=experiment.data.max_length,
+                max_source_length=experiment.max_length,
             )
 
     def run(self):

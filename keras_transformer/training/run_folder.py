@@ -7,14 +7,10 @@ import re
 import warnings
 from pathlib import Path
 
-import keras
-
 from keras_transformer.atomic import TargetInUseError, locked, new_folder
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import BeamSearch, Greedy, Sampling, Translator
+from keras_transformer.folders import received
 from keras_transformer.integrity import checksum
-from keras_transformer.models import Transformer
-from keras_transformer.models.transfer import in_float32
 from keras_transformer.text import Tokenizer, read_lines
 from keras_transformer.training.experiment import Experiment
 from keras_transformer.training.record import MODEL_FILE, RECORD_FILE, check_record, write_record
@@ -43,7 +39,7 @@ class Run:
         samples: Some source sentences of its corpus, to compare an exported model on.
     """
 
-    model: Transformer
+    model: object
     tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     config: TransformerConfig
@@ -53,9 +49,7 @@ class Run:
     @property
     def strategy(self):
         """The decoding strategy of the experiment."""
-        section = self.experiment.decoding
-        searches = {"greedy": Greedy, "beam": BeamSearch, "sampling": Sampling}
-        return searches[section.strategy_name](**section.options)
+        return self.experiment.decoding.search()
 
     def with_decoding(self, **changes):
         """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
@@ -71,6 +65,8 @@ class Run:
 
     def translator(self, *, jit_compile=False):
         """A `Translator` with the experiment's strategy; `jit_compile` is its argument."""
+        from keras_transformer.decoding import Translator
+
         return Translator(
             self.model,
             self.tokenizer,
@@ -96,19 +92,17 @@ def load_run(run_dir):
         ValueError: if a file is not what `train` has left.
     """
     run_dir = Path(run_dir)
-    if not (run_dir / EXPERIMENT_FILE).is_file():
-        raise FileNotFoundError(f"a run folder must hold {EXPERIMENT_FILE}. Received: {run_dir}")
-    if not (run_dir / MODEL_FILE).is_file():
-        raise FileNotFoundError(
-            f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
-            f"Received: {run_dir}"
-        )
+    check_finished(run_dir)
     if not check_record(run_dir, (MODEL_FILE, CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE)):
         warnings.warn(
             f"{run_dir} has no {RECORD_FILE}, as the first runs had none: whether its files are "
             "damaged is not known",
             stacklevel=2,
         )
+    import keras
+
+    from keras_transformer.models.transfer import in_float32
+
     tokenizers = Tokenizers.load(run_dir)
     return Run(
         model=in_float32(keras.models.load_model(run_dir / MODEL_FILE, compile=False)),
@@ -118,6 +112,24 @@ def load_run(run_dir):
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
     )
+
+
+def check_run(run_dir):
+    """Raises a `FileNotFoundError` that says what a folder is, if it is no run."""
+    if not (Path(run_dir) / EXPERIMENT_FILE).is_file():
+        raise FileNotFoundError(
+            f"a run folder must hold {EXPERIMENT_FILE}. Received: {received(run_dir)}"
+        )
+
+
+def check_finished(run_dir):
+    """Raises a `FileNotFoundError` if a folder is no run, or training has not finished."""
+    check_run(run_dir)
+    if not (Path(run_dir) / MODEL_FILE).is_file():
+        raise FileNotFoundError(
+            f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
+            f"Received: {run_dir}"
+        )
 
 
 def model_fingerprint(run_dir):

@@ -2,6 +2,9 @@
 
 import dataclasses
 
+from keras_transformer.text.buckets import check_ascending
+from keras_transformer.text.sentence_piece import check_training_options
+
 SENTENCEPIECE_OPTIONS = {
     "model_type": "unigram",
     "character_coverage": 1.0,
@@ -114,6 +117,11 @@ class TokenizerSection:
                     f"`tokenizer.{name}` does not go with {learnt}. "
                     f"Received: {name}={getattr(self, name)!r}"
                 )
+        if self.type == "sentencepiece" and not self.file:
+            names = ("model_type", "character_coverage", "normalization", "max_sentences")
+            check_training_options(
+                self.options()["vocab_size"], *(getattr(self, name) for name in names)
+            )
         if self.target_file and not self.file:
             raise ValueError(
                 "`tokenizer.target_file` goes with `tokenizer.file`. "
@@ -142,7 +150,8 @@ class TrainingSection:
         max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
         max_epochs: Stop after this many passes over the data.
         batch_tokens: Positions in a batch, a side.
-        buckets: Lengths to pad to; chosen from the data when left out.
+        buckets: Lengths to pad to; chosen from the data when left out. Training pairs that are
+            longer than the last are left out, as those beyond `data.max_length` are.
         pack: Whether several pairs share a row, of the length of the last bucket, so that hardly
             anything is padded. There is one shape then, and the pairs of a row stay together.
         accumulate_batches: Batches whose gradients make one update, each weighted by its tokens.
@@ -224,6 +233,8 @@ class TrainingSection:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`training.{name}` must be a rate in [0, 1). Received: {value}")
+        if self.buckets is not None:
+            check_ascending("training.buckets", self.buckets, minimum=2)
         check_choice("training.schedule", self.schedule, SCHEDULES)
         check_choice("training.optimizer", self.optimizer, OPTIMIZERS)
         check_choice("training.best_by", self.best_by, BEST_BY)

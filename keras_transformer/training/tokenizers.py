@@ -1,10 +1,10 @@
 """The tokenizers of a run: learnt from its corpus or read from files, kept in its folder."""
 
-import itertools
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.atomic import locked, write_file
+from keras_transformer.folders import check_writable
 from keras_transformer.text import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -15,6 +15,7 @@ from keras_transformer.text import (
     load_tokenizer,
     read_lines,
 )
+from keras_transformer.text.lines import check_file
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
 from keras_transformer.training.record import MODEL_FILE, check_record
@@ -123,10 +124,13 @@ def learn_tokenizer(files, output, options=None):
     suffix = ".model" if section.type == "sentencepiece" else ".json"
     if output.suffix != suffix:
         raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
+    for file in files:
+        check_file(file)
+    check_writable(output)
     with locked(output) as path:
         if path.exists():
             raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
-        made = _learn(section, itertools.chain.from_iterable(map(read_lines, files)))
+        made = _learn(section, (line for file in files for line in read_lines(file, plain=True)))
         write_file(path, lambda temporary: temporary.write_bytes(made.to_bytes()), lock=False)
     return made
 

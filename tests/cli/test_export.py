@@ -24,7 +24,9 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
     ("form", "search"),
     [("savedmodel", []), ("litert", ["--beam-size", "3", "--length-penalty", "1"])],
 )
-def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, form, search):
+def test_exported_artifacts_score_like_python(
+    run_dir, toy, tmp_path, capsys, form, search, repo_root
+):
     artifact = str(tmp_path / "artifact")
     test_set = ["--source", str(toy.with_name("valid.src"))]
     test_set += ["--target", str(toy.with_name("valid.tgt"))]
@@ -40,6 +42,25 @@ def test_exported_artifacts_score_like_python(run_dir, toy, tmp_path, capsys, fo
         assert cli.main(["evaluate", str(run_dir), *test_set, *more]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
+    if form == "litert":
+        command = ["evaluate", str(run_dir), *test_set, "--with", form, "--artifact", artifact]
+        assert _run_without_tensorflow(command, repo_root) == outputs[1]
+
+
+def _run_without_tensorflow(command, repo_root):
+    """What a command prints in a process of its own, which imports neither TensorFlow nor Keras."""
+    script = (
+        "import sys; from keras_transformer import cli; code = cli.main(sys.argv[1:])\n"
+        "heavy = {'tensorflow', 'keras', 'jax', 'torch'} & sys.modules.keys()\n"
+        "sys.exit(str(heavy) if heavy else code)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script, *command],
+        env={**os.environ, "PYTHONPATH": str(repo_root)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
 
 
 def test_export_of_ids_only(run_dir, tmp_path, fails, monkeypatch):

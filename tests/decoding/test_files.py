@@ -279,3 +279,24 @@ def test_a_file_without_lines_leaves_nothing(tmp_path):
 def test_wrong_formats(options, message):
     with pytest.raises(ValueError, match=message):
         FileFormat(**options)
+
+
+def test_json_lines_are_lines_for_every_reader(tmp_path):
+    path, record = tmp_path / "in.jsonl", {"source": "a", "id": "\u2028\x85\u2029\x0b\ud800\n"}
+    path.write_text(json.dumps(record) + "\n")
+    form = FileFormat(format="jsonl")
+    translate_file(Upper(), path, tmp_path / "out", form=form)
+    content = (tmp_path / "out").read_text(encoding="utf-8")
+    (line,) = content.splitlines()
+    assert json.loads(line) == {**record, "translation": "A"}
+
+
+def test_control_characters_end_no_line(tmp_path):
+    class Breaking(Upper):
+        def translate(self, texts):
+            return [f"{text}\x0b\x0c\x1c\x1d\x1e\x85{text}" for text in texts]
+
+    translate_file(Breaking(), write(tmp_path / "in.txt", 2), tmp_path / "out")
+    assert (tmp_path / "out").read_text().splitlines() == [
+        f"line {n}      line {n}" for n in (0, 1)
+    ]

@@ -240,6 +240,8 @@ def test_damaged_metadata_never_gives_a_wrong_answer(copy, texts, live):
         ({"target_vocab_size": 32}, "must agree on target_vocab_size, .*'target_vocab_size': 32"),
         ({"max_source_length": "512"}, "`max_source_length` of type int. Received: '512'"),
         ({"eos_id": True}, "`eos_id` of type int. Received: True"),
+        ({"max_source_length": 2**63}, "`max_source_length` must be a count. Received: 9"),
+        ({"pad_id": -1}, "`pad_id` must be a count. Received: -1"),
         ({"sha256": None}, "`sha256` of type dict. Received: None"),
         ({"signature": "other"}, "must have the signature that metadata.json names, .*'other'"),
         ({"signature": "classify"}, "must have the signature .*'classify', and in the file"),

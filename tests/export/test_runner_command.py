@@ -1,10 +1,13 @@
 """The runner's command line: an answer a line, at once, in UTF-8; and its exit codes."""
 
+import gzip
+import io
 import os
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from keras_transformer.export import Runner
@@ -81,9 +84,116 @@ def test_wrong_threads(device, threads):
 
 def test_input_is_utf8_whatever_the_locale(device, live, run_python, tmp_path, monkeypatch):
     path = tmp_path / "input"
-    path.write_bytes("ab\xff c\r\nb".encode("latin-1") + "ａ\n".encode())
+    path.write_bytes("\ufeffab c\r\nbａ\n".encode())
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     with path.open("rb") as file:
         done = run_python("-m", MODULE, device.path, package=True, stdin=file)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == live.translate(["ab\ufffd c", "bａ"])
+    assert done.stdout.splitlines() == live.translate(["ab c", "bａ"])
+
+
+# --- The input is read as `translate` reads it, and a line stays a line ---------------------
+
+
+@pytest.fixture
+def fed(device, monkeypatch, capsys):
+    """Runs the command on bytes of standard input; gives code, output and errors."""
+
+    def run(content, *options):
+        raw = None if content is None else io.BufferedReader(io.BytesIO(content))
+        monkeypatch.setattr(sys, "stdin", raw and io.TextIOWrapper(raw))
+        code = runner_module.main([str(device.path), *options])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_gzip_and_a_byte_order_mark(fed, live):
+    for content in (gzip.compress(b"ab\r\nc"), b"\xef\xbb\xbfab\nc\n"):
+        code, out, _ = fed(content)
+        assert code == 0 and out.splitlines() == live.translate(["ab", "c"])
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"ab\nab\xff c\n", "text must be UTF-8. Received: standard input, line 2: "),
+        ("ab\n".encode("utf-16"), "text must be UTF-8. Received: standard input, which is UTF-16"),
+        (gzip.compress(b"ab\n" * 9)[:-9], "a gzip file must be complete. Received: standard input"),
+        (b"", "there must be at least one line. Received: standard input is empty"),
+        (None, "standard input must be open to be read. Received: a closed one"),
+    ],
+)
+def test_input_that_cannot_be_read(fed, content, message):
+    code, _, err = fed(content)
+    assert code == 1
+    (line,) = err.splitlines()
+    assert line.startswith(f"runner: error: {message}")
+
+
+def test_answers_stay_lines_and_columns(fed, monkeypatch):
+    text = "a\nb\tc\r\x0bd\x85e"
+    found = [runner_module.Hypothesis(text, (5, 3), -1.0, False)] * 2
+    monkeypatch.setattr(Runner, "translate", lambda self, texts: [text] * len(texts))
+    monkeypatch.setattr(Runner, "translate_with_details", lambda self, texts, n_best: [found])
+    monkeypatch.setattr(Runner, "stream", lambda self, one: iter(text))
+    assert fed(b"x\ny\n")[1] == "a b\tc  d e\n" * 2
+    assert fed(b"x\n", "--stream")[1] == "a b\tc  d e\n"
+    assert fed(b"x\ny\n", "--n-best", "2")[1] == "-1.0000\ta b c  d e\n" * 4
+
+
+def test_labels_stay_on_a_line(fed, monkeypatch):
+    monkeypatch.setattr(Runner, "classify", lambda self, texts: [np.array([0.25, 0.75], "float32")])
+    start = Runner.__init__
+
+    def init(self, *arguments, **options):
+        start(self, *arguments, **options)
+        self.metadata |= {"signature": "classify", "labels": ["a", "b\nc"]}
+
+    monkeypatch.setattr(Runner, "__init__", init)
+    assert fed(b"x\n")[1] == "b c:0.7500\n"
+
+
+def test_any_other_error_is_a_line(fed, monkeypatch):
+    def translate(self, texts):
+        raise KeyError("x")
+
+    monkeypatch.setattr(Runner, "translate", translate)
+    code, _, err = fed(b"x\n")
+    line = "runner: error: KeyError: 'x' (not expected: --traceback shows where)\n"
+    assert (code, err) == (1, line)
+    with pytest.raises(KeyError):
+        fed(b"x\n", "--traceback")
+
+
+def test_threads_have_a_bound(fed, device):
+    code, _, err = fed(b"x\n", "--threads", "100000")
+    assert code == 1
+    assert err == "runner: error: `num_threads` must be at most 256. Received: 100000\n"
+    with pytest.raises(ValueError, match="`num_threads` must be at most 256. Received: 257"):
+        Runner(device.path, num_threads=257)
+
+
+def test_a_folder_of_another_kind_is_named(tmp_path, capsys):
+    (tmp_path / "experiment.toml").touch()
+    assert runner_module.main([str(tmp_path), "a"]) == 1
+    assert "which is a run folder of `train`" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+def test_streams_that_are_closed_or_full(device, repo_root):
+    def run(redirected):
+        return subprocess.run(
+            ["sh", "-c", f'"$0" -m {MODULE} "$1" ab {redirected}', sys.executable, device.path],
+            env={**os.environ, "PYTHONPATH": str(repo_root)},
+            capture_output=True,
+            text=True,
+        )
+
+    done = run(">&-")
+    assert done.returncode == 1 and "standard output must be open for the answer" in done.stderr
+    done = run("> /dev/full")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1 and "standard output must take what is written" in line
+    done = run("--threads 0 2>&-")
+    assert (done.returncode, done.stdout) == (1, "")

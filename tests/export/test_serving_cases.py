@@ -51,6 +51,13 @@ def served(saved_model):
 
 
 @pytest.fixture(scope="module")
+def in_python(saved_model):
+    """The signatures by `tf.saved_model.load`."""
+    loaded = tf.saved_model.load(str(saved_model.path))
+    yield loaded.signatures  # which live as long as the object
+
+
+@pytest.fixture(scope="module")
 def short(trained, tokenizer, tmp_path_factory):
     """A model that trains under XLA, exported with limits: its folder and Python's translator."""
     model = Transformer(trained.config)
@@ -152,6 +159,28 @@ def test_a_long_text_is_answered_whole_or_named(served, live, short):
     ((one,), (other,)) = short.live.translate_with_details([some[0], some[2]])
     assert decoded(found["translations"][:, 0]) == [one.text, "", other.text]
     assert found["truncated"][:, 0].tolist() == [one.truncated, False, True]
+
+
+# --- Calls whose inputs do not agree ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, other", [("translate", "n_best"), ("score", "target")])
+def test_inputs_of_unequal_counts_are_refused_by_every_loader(served, in_python, name, other):
+    rule = f"`{other}` must have a value for each of `text`. Received: values and texts"
+    text = tf.constant(["ab", "c"])
+    for count in (1, 2, 3):
+        values = tf.constant([1] * count) if other == "n_best" else tf.constant(["A"] * count)
+        inputs = {"text": text, other: values}
+        calls = (
+            lambda inputs=inputs: served(name, **{key: x.numpy() for key, x in inputs.items()}),
+            lambda inputs=inputs: in_python[name](**inputs),
+        )
+        for call in calls:
+            if count == 2:
+                assert list(np.asarray(call()["status"])) == [b"ok"] * 2
+            else:
+                with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+                    call()
 
 
 # --- What text means -----------------------------------------------------------------------

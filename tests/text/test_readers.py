@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_transformer.text import ParallelCorpus
 from keras_transformer.text.lines import Faults
-from keras_transformer.text.readers import JsonLinesCorpus, TfdsCorpus, open_corpus
+from keras_transformer.text.readers import JsonLinesCorpus, TfdsCorpus, holds_both, open_corpus
 
 PAIRS = [("one", "eins"), ("two\nlines", "zwei\u2028")]
 
@@ -181,3 +181,33 @@ def test_the_form_is_taken_from_the_name(write):
 def test_arguments_are_checked(arguments, message):
     with pytest.raises(ValueError, match=message):
         open_corpus(**arguments)
+
+
+def test_one_file_named_twice_holds_both_sides(tmp_path):
+    columns, lines = tmp_path / "a.tsv", tmp_path / "a.jsonl.gz"
+    columns.write_text("one\teins\n")
+    lines.write_bytes(gzip.compress(b'{"source": "one", "target": "eins"}\n'))
+    for path in (columns, lines):
+        assert list(open_corpus(path, str(path))) == list(open_corpus(path)) == [("one", "eins")]
+        assert holds_both(path) and open_corpus(path).files == (path,)
+    text = tmp_path / "a.txt"
+    text.write_text("one\n")
+    assert list(open_corpus(text, text)) == [("one", "one")]
+    assert not holds_both(text) and open_corpus(text, text).files == (text, text)
+    assert holds_both("tfds:a") and holds_both(tmp_path)
+
+
+def test_json_lines_in_two_files_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="JSON lines must hold both sides, .* Received: a.jsonl, b"
+    ):
+        open_corpus("a.jsonl", "b.json.gz")
+    assert open_corpus("a.jsonl", "b.json", format="lines").target == "b.json"
+
+
+def test_missing_files_are_known_without_reading(tmp_path):
+    for corpus in (open_corpus("no.tsv"), open_corpus("no.jsonl"), open_corpus("no.a", "no.b")):
+        with pytest.raises(FileNotFoundError, match="a text file must exist. Received: no"):
+            corpus.check_files()
+    assert open_corpus("-").check_files() is None
+    assert TfdsCorpus("a", "b", "c").check_files() is None

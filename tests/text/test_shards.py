@@ -240,3 +240,23 @@ def test_a_budget_is_checked(corpus, tokenizer):
         training_batches(corpus, tokenizer, batch_tokens=64, buckets=(4, 8))
     with pytest.raises(ValueError, match="`skip_batches` must be at most"):
         training_batches(corpus, tokenizer, batch_tokens=64, skip_batches=1000)
+
+
+def test_a_corpus_up_to_a_length_gives_the_pairs_that_fit(tokenizer, tmp_path):
+    pairs = [("a" * (n % 7 + 1), "b" * (n % 5 + 1)) for n in range(59)]
+    whole = prepare(pairs, tokenizer, tmp_path / "p", max_length=20, shards=3)
+    short = whole.up_to(6)
+    fits = [pair for pair in pairs if max(len(tokenizer.encode(side)) for side in pair) < 6]
+    assert 0 < len(short) == len(fits) < len(whole) == 59
+    assert short.skipped == {"empty": 0, "too_long": 59 - len(fits)}
+    assert "too_long" in str(short.check()) and short.length_counts.shape[1] <= 7
+    options = dict(batch_tokens=30, buckets=(4, 6))
+    for batches in (
+        training_batches(short, tokenizer, epochs=1, **options),
+        evaluation_batches(short, tokenizer, **options),
+    ):
+        rows = [row for inputs, _ in batches for row in inputs["source_ids"].numpy() if row.any()]
+        assert Counter(tokenizer.decode(row) for row in rows) == Counter(s for s, _ in fits)
+    assert whole.up_to(20).skipped == whole.skipped
+    with pytest.raises(ValueError, match="a pair of at most 2 ids a side, EOS included. Received"):
+        whole.up_to(2)

@@ -324,7 +324,7 @@ def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
         ({"data.valid_target": "short.txt"}, ValueError, "same number of lines.*short.txt with 1"),
         ({"tokenizer.vocab_size": "5"}, ValueError, "a vocabulary could not be learnt"),
         ({"tokenizer.model_type": "word"}, ValueError, "`model_type` must be one of"),
-        ({"training.buckets": "[4]"}, ValueError, "the last of `buckets` must hold"),
+        ({"training.buckets": "[2]"}, ValueError, "`corpus` must hold a pair"),
         (
             {"data.max_length": "2", "tokenizer.model_type": "char"},
             ValueError,

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from toy_experiment import write_experiment
 
-from keras_transformer.text import BytesTokenizer, SentencePieceTokenizer, VocabularyTokenizer
+from keras_transformer.text import (
+    BytesTokenizer,
+    SentencePieceTokenizer,
+    VocabularyTokenizer,
+    prepare,
+)
 from keras_transformer.training import Experiment, load_run, train
 from keras_transformer.training import run as run_module
+from keras_transformer.training.data import TrainingData, make_tokenizers, open_corpora
 from keras_transformer.training.tokenizers import Tokenizers
 
 EVERYTHING = {
@@ -215,3 +221,56 @@ def test_batch_figures_do_not_hide_a_divergence(tmp_path):
     described = experiment(tmp_path / "data", {"training.learning_rate_scale": "1e30"})
     with pytest.raises(ValueError, match="training has diverged"):
         train(described, tmp_path / "run")
+
+
+SPLIT = {"tokenizer.type": "vocabulary", "tokenizer.vocab_size": None}
+
+
+def _data(described):
+    corpora = open_corpora(described.data)
+    return TrainingData.make(described, corpora, make_tokenizers(described.tokenizer, corpora[0]))
+
+
+def test_pairs_beyond_the_last_bucket_are_left_out_and_counted(tmp_path, capsys):
+    whole = _data(experiment(tmp_path / "a", SPLIT | {"training.buckets": None}))
+    described = experiment(tmp_path / "b", SPLIT | {"training.buckets": "[3, 4]"})
+    capsys.readouterr()
+    cut = _data(described)
+    longer = int((whole.training.pair_lengths > 4).sum())
+    assert 0 < longer == cut.training.skipped["too_long"] == len(whole.training) - len(cut.training)
+    assert f"'too_long': {longer}" in capsys.readouterr().err
+    assert len(cut.valid) == len(whole.valid)  # which has buckets of its own
+    shapes = {inputs["source_ids"].shape[1] for inputs, _ in cut.batches(0, 0).take(cut.steps)}
+    assert shapes == {3, 4}
+
+    prepared = {}
+    for name, corpus in zip(("train", "valid"), open_corpora(described.data), strict=True):
+        prepared[name] = str(tmp_path / name)
+        prepare(corpus, cut.tokenizers.source, prepared[name], max_length=16, shards=2)
+    sections = {**described.to_dict(), "tokenizer": {}}
+    sections["data"] = {"source": prepared["train"], "valid_source": prepared["valid"]}
+    again = _data(Experiment.from_dict(sections))
+    assert again.training.skipped == cut.training.skipped and len(again.training) == len(
+        cut.training
+    )
+    assert len(again.valid) == len(whole.valid)
+
+
+def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path):
+    options = {
+        "model.positions": "learned",
+        "model.max_positions": "5",
+        "training.buckets": None,
+        "training.max_epochs": "1",
+        "training.score_every_epochs": "1",
+    }
+    described = experiment(tmp_path / "data", SPLIT | options)
+    run_dir = train(described, tmp_path / "run")
+    assert records(run_dir)[0]["val_bleu"] >= 0
+    run = load_run(run_dir)
+    assert len(run.samples) > 3
+    run.translator().translate(run.samples)  # none is too long for it
+    with pytest.raises(
+        ValueError, match="`training.buckets` must be at most `model.max_positions`"
+    ):
+        experiment(tmp_path / "data", SPLIT | options | {"training.buckets": "[4, 8]"})

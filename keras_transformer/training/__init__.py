@@ -2,9 +2,10 @@
 
 import importlib
 
-# These three hold the classes that Keras must know before it can load a saved model.
+# These hold the classes that Keras must know before it can load a saved model.
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
+from keras_transformer.training.optimizer import AdamW
 from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
 
 _EXPORTS = {
@@ -18,6 +19,7 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "AdamW",
     "InverseSquareRootSchedule",
     "PaperSchedule",
     "Perplexity",

@@ -31,8 +31,9 @@ def current_weights(model):
 def average_weights(paths, output):
     """Averages weight files into a new one, for `model.load_weights`.
 
-    Sums in float64 and stores each array in the dtype that it had, so that float16 weights cannot
-    overflow. Arrays that are not floating point come from the last file.
+    The mean is float32 or, of float64 arrays, float64, and each array is stored in the dtype that
+    it had, bfloat16 too. Sums are float64, so that float16 weights cannot overflow. Arrays of
+    integers, such as the states of seeds, come from the last file.
 
     Args:
         paths: `.weights.h5` files of one architecture.
@@ -42,7 +43,8 @@ def average_weights(paths, output):
         `output` as a `Path`.
 
     Raises:
-        ValueError: if there is no file, or the files hold different arrays.
+        ValueError: if there is no file, the files hold different arrays, or one of them is of a
+            quantized model, whose integers are worth something else in each file.
     """
     paths = [Path(path) for path in paths]
     if not paths:
@@ -51,30 +53,42 @@ def average_weights(paths, output):
     def write(temporary):
         shutil.copyfile(paths[-1], temporary)
         with h5py.File(temporary, "r+") as target:
-            expected = _float_arrays(target)
-            total = {name: np.zeros(shape, "float64") for name, shape in expected.items()}
+            expected = _float_arrays(target, paths[-1])
+            total = {name: np.zeros(shape, "float64") for name, (shape, _) in expected.items()}
             for path in paths:
                 with h5py.File(path, "r") as source:
-                    if _float_arrays(source) != expected:
+                    if _float_arrays(source, path) != expected:
                         raise ValueError(
                             "`paths` must hold the same arrays. "
                             f"Received: {path} differs from {paths[-1]}"
                         )
-                    for name in total:
-                        total[name] += source[name][()]
-            for name, value in total.items():
-                target[name][...] = value / len(paths)
+                    for name, (_, dtype) in expected.items():
+                        total[name] += np.array(source[name], dtype)
+            for name, (_, dtype) in expected.items():
+                mean = (total[name] / len(paths)).astype(np.promote_types(dtype, "float32"))
+                target[name][...] = mean.astype(dtype).view(target[name].dtype)
 
     write_atomically(output, write)
     return Path(output)
 
 
-def _float_arrays(file):
-    shapes = {}
+def _float_arrays(file, path):
+    """Shape and dtype of each array of floating point, by its name."""
+    found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and np.issubdtype(item.dtype, np.floating):
-            shapes[name] = item.shape
+        if not isinstance(item, h5py.Dataset):
+            return
+        # HDF5 has no bfloat16: Keras stores its bytes and names it beside them.
+        dtype = np.dtype(item.attrs.get("dtype", item.dtype))
+        if dtype.name == "bfloat16" or np.issubdtype(dtype, np.floating):
+            found[name] = item.shape, dtype
+        elif dtype in (np.int8, np.uint8):
+            raise ValueError(
+                "`paths` must be weights of floating point, since the integers of a quantized "
+                f"model have no mean: average before `quantize`. Received: {path} with {name} of "
+                f"{dtype.name}"
+            )
 
     file.visititems(visit)
-    return shapes
+    return found

@@ -15,6 +15,7 @@ _MODULES = (
     "keras_transformer.models",
     "keras_transformer.training.loss",
     "keras_transformer.training.metrics",
+    "keras_transformer.training.optimizer",
     "keras_transformer.training.schedule",
 )
 

@@ -3,10 +3,12 @@
 import keras
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.models.checked_data import CheckedData
+from keras_transformer.models.loss_over_tokens import LossOverTokens
 from keras_transformer.models.multi_worker import MultiWorkerFit
 
 
-class TransformerModel(MultiWorkerFit, keras.Model):
+class TransformerModel(CheckedData, LossOverTokens, MultiWorkerFit, keras.Model):
     """A functional model that is made from a `TransformerConfig`.
 
     Ids must lie in [0, V); one that does not makes its row NaN, in every mode.
@@ -20,6 +22,12 @@ class TransformerModel(MultiWorkerFit, keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.config = config
         self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
+
+    @property
+    def id_sizes(self):
+        """The vocabulary's size of an input, by its name."""
+        source, target = self.config.vocab_size, self.config.target_size
+        return {"source_ids": source, "target_ids": target, "token_ids": target}
 
     @property
     def policy(self):

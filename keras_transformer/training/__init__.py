@@ -5,6 +5,7 @@ import importlib
 # Lazily, so that an experiment or a tokenizer is read without Keras. `registration` knows which of
 # these hold classes that Keras must know before it can load a saved model.
 _EXPORTS = {
+    "AdamW": "optimizer",
     "InverseSquareRootSchedule": "schedule",
     "PaperSchedule": "schedule",
     "Perplexity": "metrics",

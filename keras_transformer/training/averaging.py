@@ -33,8 +33,9 @@ def current_weights(model):
 def average_weights(paths, output):
     """Averages weight files into a new one, for `model.load_weights`.
 
-    Sums in float64 and stores each array in the dtype that it had, so that float16 weights cannot
-    overflow. Arrays that are not floating point come from the last file.
+    The mean is float32 or, of float64 arrays, float64, and each array is stored in the dtype that
+    it had, bfloat16 too. Sums are float64, so that float16 weights cannot overflow. Arrays of
+    integers, such as the states of seeds, come from the last file.
 
     Args:
         paths: `.weights.h5` files of one architecture.
@@ -44,8 +45,9 @@ def average_weights(paths, output):
         `output` as a `Path`.
 
     Raises:
-        ValueError: if there is no file, a file is damaged or holds values that are not finite, or
-            the files hold different arrays.
+        ValueError: if there is no file, a file is damaged or holds values that are not finite, the
+            files hold different arrays, or one of them is of a quantized model, whose integers are
+            worth something else in each file.
     """
     paths = [Path(path) for path in paths]
     if not paths:
@@ -56,44 +58,25 @@ def average_weights(paths, output):
     def write(temporary):
         shutil.copyfile(paths[-1], temporary)
         with _open_weights(temporary, "r+", shown=paths[-1]) as target:
-            expected = _float_arrays(target)
-            total = {name: np.zeros(shape, "float64") for name, shape in expected.items()}
+            expected = _float_arrays(target, paths[-1])
+            total = {name: np.zeros(shape, "float64") for name, (shape, _) in expected.items()}
             for path in paths:
                 with _open_weights(path) as source:
-                    if _float_arrays(source) != expected:
+                    if _float_arrays(source, path) != expected:
                         raise ValueError(
                             "`paths` must hold the same arrays. "
                             f"Received: {path} differs from {paths[-1]}"
                         )
-                    for name in total:
-                        value = source[name][()]
+                    for name, (_, dtype) in expected.items():
+                        value = np.array(source[name], dtype).astype("float64")
                         if not np.isfinite(value).all():
                             raise ValueError(f"weights must be finite. Received: {path}: {name}")
                         total[name] += value
-            for name, value in total.items():
-                target[name][...] = value / len(paths)
+            for name, (_, dtype) in expected.items():
+                mean = (total[name] / len(paths)).astype(np.promote_types(dtype, "float32"))
+                target[name][...] = mean.astype(dtype).view(target[name].dtype)
 
     write_file(output, write)
     return Path(output)
 
 
-@contextlib.contextmanager
-def _open_weights(path, mode="r", shown=None):
-    try:
-        with h5py.File(path, mode) as file:
-            yield file
-    except (KeyError, OSError, RuntimeError) as error:  # h5py's for damaged files
-        raise ValueError(
-            f"weights must be in a whole HDF5 file. Received: {shown or path}: {error}"
-        ) from error
-
-
-def _float_arrays(file):
-    shapes = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset) and np.issubdtype(item.dtype, np.floating):
-            shapes[name] = item.shape
-
-    file.visititems(visit)
-    return shapes

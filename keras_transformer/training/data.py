@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from keras_transformer.models.checked_data import Ids
 from keras_transformer.text import (
     PreparedCorpus,
     batches_per_epoch,
@@ -207,7 +208,10 @@ class TrainingData:
     def _shared(self, make):
         if not is_shared(self.strategy):
             return make()
-        return distributed(self.strategy, make, self.tokenizers.source.pad_id)
+        source, target = self.tokenizers
+        sizes = {"source_ids": source.vocab_size, "target_ids": target.vocab_size}
+        ids = Ids(sizes, target.vocab_size, target.pad_id)
+        return distributed(self.strategy, make, source.pad_id, ids)
 
 
 def _given_twice(inputs, labels):

@@ -57,7 +57,7 @@ def token_losses(labels, logits, *, label_smoothing, pad_id):
     Returns:
         `(B, T)` float32 losses, 0 at pads, and the `(B, T)` boolean mask of real tokens.
     """
-    labels = check_labels(labels)
+    labels = check_labels(labels, logits)
     real = ops.not_equal(labels, pad_id)
     log_likelihood, mean_log_probability = token_log_likelihood(labels, logits, real)
     smoothed = log_likelihood
@@ -67,18 +67,40 @@ def token_losses(labels, logits, *, label_smoothing, pad_id):
 
 
 def token_weights(real, sample_weight):
-    """Float32 weights `(B, T)` of the slots: 0 at pads, else 1 or the `(B,)`/`(B, T)` weight."""
+    """Float32 weights `(B, T)` of the slots: 0 at pads, else 1 or the `(B,)`/`(B, T)` weight.
+
+    Raises:
+        ValueError: if `sample_weight` has another shape, or is ragged.
+    """
     weights = ops.cast(real, "float32")
     if sample_weight is None:
         return weights
-    sample_weight = ops.cast(sample_weight, "float32")
-    if len(sample_weight.shape) == 1:
-        sample_weight = ops.expand_dims(sample_weight, -1)
-    return weights * sample_weight
+    shape = None if is_ragged(sample_weight) else static_shape(sample_weight)
+    if shape is UNKNOWN:
+        # A function that has seen (B,) and (B, T) is traced for any rank.
+        sample_weight = ops.reshape(sample_weight, (ops.shape(real)[0], -1))
+    else:
+        rows, *_ = expected = static_shape(real)
+        fits = shape is not None and (
+            shape == () or _fit(shape, (rows,)) or _fit(shape, expected, ones=True)
+        )
+        if not fits:
+            raise ValueError(
+                "`sample_weight` must have the shape (B,), a weight for each row, or (B, T), one "
+                f"for each label. Received: {_described(sample_weight)} for labels of shape "
+                f"{_written(expected)}"
+            )
+        if 0 < len(shape) < len(expected):
+            sample_weight = ops.expand_dims(sample_weight, tuple(range(1, len(expected))))
+    return weights * ops.cast(sample_weight, "float32")
 
 
-def check_labels(labels):
-    """Labels as a tensor; text gets an error that says where to tokenize."""
+def check_labels(labels, logits):
+    """Labels as a tensor, with the logits' shape but for the last axis.
+
+    Raises:
+        ValueError: if they are text, ragged, of another shape (such as `(B, T, 1)` or one-hot).
+    """
     labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
     dtype = labels.dtype  # looked at first, since JAX makes no tensor of text
     if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
@@ -86,7 +108,47 @@ def check_labels(labels):
             "labels must be token ids, since XLA cannot compile string operations: tokenize in "
             "tf.data, for example `dataset.map(tokenize)` before `fit`. Received: dtype=string"
         )
+    shape = None if is_ragged(labels) else static_shape(labels)
+    expected = static_shape(logits)[:-1]
+    if shape is None or shape is UNKNOWN or not _fit(shape, expected):
+        raise ValueError(
+            "labels must be token ids of shape (B, T) for logits (B, T, V), not ragged and not "
+            f"one-hot. Received: {_described(labels)} for logits of shape "
+            f"{_written(static_shape(logits))}"
+        )
     return ops.convert_to_tensor(labels)
+
+
+UNKNOWN = ("of unknown rank",)
+
+
+def static_shape(array):
+    """The shape as a tuple, `None` where a size is not known yet; `UNKNOWN` where the rank is."""
+    shape = np.shape(array) if not hasattr(array, "shape") else array.shape
+    return UNKNOWN if getattr(shape, "rank", 0) is None else tuple(shape)
+
+
+def is_ragged(array):
+    """Whether an array is one of TensorFlow's ragged tensors."""
+    return hasattr(array, "row_splits") or hasattr(array, "nested_row_splits")
+
+
+def _fit(shape, expected, ones=False):
+    """Whether a static shape can be the expected one; with `ones`, or be broadcast to it."""
+    return len(shape) == len(expected) and all(
+        None in (size, wanted) or size == wanted or (ones and size == 1)
+        for size, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def _described(array):
+    if is_ragged(array):
+        return "a ragged tensor (`to_tensor` fills it up)"
+    return f"the shape {_written(static_shape(array))}"
+
+
+def _written(shape):
+    return "of unknown rank" if shape is UNKNOWN else str(tuple(shape))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -102,6 +164,10 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Under a `tf.distribute` strategy the tokens of all replicas are counted, so that the gradients
     of all together are those of the whole batch on one device.
 
+    A model of this package reports as `loss` the mean over all tokens of an epoch. Any other
+    `keras.Model` reports Keras' mean of batch means, each weighed by its rows: compile
+    `TokenMeanLoss` into its `metrics` there, whose figure takes that place.
+
     Args:
         label_smoothing: eps in `[0, 1)`.
         pad_id: The label that marks a slot without a token.
@@ -110,8 +176,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         name: Name of the loss.
 
     Raises:
-        ValueError: if `label_smoothing` is outside `[0, 1)`, `reduction` is unknown, or the
-            labels are text.
+        ValueError: if `label_smoothing` is outside `[0, 1)`, `reduction` is unknown, or, in a
+            call, labels or weights are text, ragged or of a wrong shape.
     """
 
     def __init__(
@@ -126,13 +192,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Scalar loss of ids `(B, T)` under logits `(B, T, V)`; weights are `(B,)` or `(B, T)`."""
-        losses, real = token_losses(
-            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
-        )
-        return self._reduced(losses, real, sample_weight)
-
-    def _reduced(self, losses, real, sample_weight):
-        """The weighted sum of `(B, T)` losses, over the weights of real tokens for a mean."""
+        losses, real = self._losses(y_true, y_pred)
         weights = token_weights(real, sample_weight)
         loss = ops.sum(weights * losses)
         if self.reduction == "sum":
@@ -140,12 +200,28 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         total = sum_over_replicas(ops.sum(weights))
         return loss / ops.where(total > 0, total, ops.ones_like(total))
 
+    def values_and_weights(self, y_true, y_pred, sample_weight=None):
+        """What a mean over the tokens of several batches is made from.
+
+        Args:
+            y_true, y_pred, sample_weight: As of a call. Under `reduction="sum"` the weights hold
+                a divisor, and are not counted.
+
+        Returns:
+            Float32 losses and weights of the slots, both `(B, T)` and 0 at pads.
+        """
+        losses, real = self._losses(y_true, y_pred)
+        return losses, token_weights(real, None if self.reduction == "sum" else sample_weight)
+
+    def _losses(self, labels, logits):
+        """`(B, T)` losses, 0 at pads, and which slots are real."""
+        return token_losses(
+            labels, logits, label_smoothing=self.label_smoothing, pad_id=self.pad_id
+        )
+
     def call(self, y_true, y_pred):
         """`(B, T)` losses, 0 at pads."""
-        losses, _ = token_losses(
-            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
-        )
-        return losses
+        return self._losses(y_true, y_pred)[0]
 
     def get_config(self):
         return {
@@ -189,14 +265,11 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
             raise ValueError(f"`alpha` must not be negative. Received: alpha={alpha}")
         self.alpha = alpha
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        """Scalar loss of ids `(2B, T)` under logits `(2B, T, V)`."""
-        losses, real = token_losses(
-            y_true, y_pred, label_smoothing=self.label_smoothing, pad_id=self.pad_id
-        )
-        divergence = _symmetric_divergence(y_pred, real)
-        both = ops.concatenate([divergence, divergence])
-        return self._reduced(losses + self.alpha / 4 * both, real, sample_weight)
+    def _losses(self, labels, logits):
+        """`(2B, T)` losses of ids `(2B, T)` under logits `(2B, T, V)`, and which slots are real."""
+        losses, real = super()._losses(labels, logits)
+        divergence = _symmetric_divergence(logits, real)
+        return losses + self.alpha / 4 * ops.concatenate([divergence, divergence]), real
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}

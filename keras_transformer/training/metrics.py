@@ -16,6 +16,9 @@ from keras_transformer.training.loss import (
 class _TokenMetric(keras.metrics.Metric):
     """A weighted sum over real tokens, and the sum of their weights."""
 
+    # What Keras' `EarlyStopping`, `ModelCheckpoint` and `ReduceLROnPlateau` read in mode "auto".
+    _direction = "down"
+
     def __init__(self, pad_id, name):
         super().__init__(name=name, dtype="float32")
         self.pad_id = pad_id
@@ -28,7 +31,7 @@ class _TokenMetric(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds ids `(B, T)` scored by logits `(B, T, V)`."""
-        values, real = self.values(check_labels(y_true), y_pred)
+        values, real = self.values(check_labels(y_true, y_pred), y_pred)
         weights = token_weights(real, sample_weight)
         # A pad's value may be anything, so it is dropped and not multiplied by zero.
         self.total.assign_add(ops.sum(ops.where(real, values, 0.0) * weights))
@@ -48,10 +51,14 @@ class _TokenMetric(keras.metrics.Metric):
 class TokenAccuracy(_TokenMetric):
     """Share of real target tokens whose most likely id is the label (also where it shares that).
 
+    A label outside `[0, V)` is never right.
+
     Args:
         pad_id: The label that marks a slot without a token.
         name: Name in the logs.
     """
+
+    _direction = "up"
 
     def __init__(self, pad_id=0, name="token_accuracy"):
         super().__init__(pad_id, name)
@@ -62,7 +69,9 @@ class TokenAccuracy(_TokenMetric):
         # Not by argmax, which costs XLA a pass of its own: the label's logit against the largest
         # comes out of the arrays that the loss has already.
         chosen, logits = label_logits(labels, logits, real)
-        return ops.cast(chosen >= ops.max(logits, axis=-1), "float32"), real
+        is_id = ops.logical_and(labels >= 0, labels < ops.shape(logits)[-1])
+        right = ops.logical_and(is_id, chosen >= ops.max(logits, axis=-1))
+        return ops.cast(right, "float32"), real
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -90,10 +99,11 @@ class Perplexity(_TokenMetric):
 class TokenMeanLoss(_TokenMetric):
     """`SmoothedCrossEntropy` averaged over all tokens seen so far.
 
-    Keras reports as `loss` a mean of batch means, which weighs each batch by its rows and so
-    depends on the batch size. This metric has the name `loss` too, and Keras lets a metric of the
-    same name replace its own figure in the logs, in `History` and in `evaluate(...,
-    return_dict=True)`. The gradients are untouched.
+    For a `keras.Model` that is not of this package, where Keras reports as `loss` a mean of batch
+    means, which weighs each batch by its rows and so depends on the batch size. This metric has
+    the name `loss` too, and Keras lets a metric of the same name replace its own figure in the
+    logs, in `History` and in `evaluate(..., return_dict=True)`. The gradients are untouched. The
+    models of this package need no such metric.
 
     Args:
         label_smoothing: As given to `SmoothedCrossEntropy`.

@@ -5,7 +5,8 @@ import numpy as np
 
 from keras_transformer.training.accumulation import PerUpdate
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy
+from keras_transformer.training.optimizer import AdamW
 from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
 
 
@@ -17,11 +18,10 @@ def compile_model(model, training):
         training: A `TrainingSection`.
     """
     pad_id = model.config.pad_id
-    smoothing = training.label_smoothing
     model.compile(
         optimizer=_optimizer(model, training),
         loss=_loss(training, pad_id),
-        metrics=[TokenMeanLoss(smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id)],
+        metrics=[TokenAccuracy(pad_id), Perplexity(pad_id)],
         jit_compile=training.jit_compile,
     )
     # Keras makes the metrics' variables in the first step, too late to restore a half-done epoch.
@@ -66,7 +66,4 @@ def _optimizer(model, training):
         options.update(use_ema=True, ema_momentum=training.ema ** (1 / batches))
     if training.optimizer == "adam":
         return keras.optimizers.Adam(**options)
-    optimizer = keras.optimizers.AdamW(weight_decay=training.weight_decay, **options)
-    # Kernels and embeddings have two axes or more; biases and scales of norms have fewer.
-    optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) < 2])
-    return optimizer
+    return AdamW(weight_decay=training.weight_decay, **options)

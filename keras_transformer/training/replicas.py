@@ -15,7 +15,7 @@ def sum_over_replicas(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def distributed(strategy, make_batches, pad_id):
+def distributed(strategy, make_batches, pad_id, ids=None):
     """Batches for `fit` under a `tf.distribute` strategy: each replica gets its share of the rows.
 
     All replicas together see the batches of a single process, in their order. A batch whose rows
@@ -25,6 +25,8 @@ def distributed(strategy, make_batches, pad_id):
         strategy: The strategy.
         make_batches: Makes the `tf.data.Dataset` of whole batches.
         pad_id: The id that fills rows.
+        ids: The `models.checked_data.Ids` that whole batches are held to, so that all workers stop
+            at the same one; `None` for any.
 
     Returns:
         A `tf.distribute.DistributedDataset`.
@@ -34,7 +36,8 @@ def distributed(strategy, make_batches, pad_id):
     def of_worker(context):
         here = replicas // context.num_input_pipelines
         first = context.input_pipeline_id * here
-        return make_batches().flat_map(lambda *batch: _shares(batch, replicas, first, here, pad_id))
+        batches = make_batches() if ids is None else ids.checked_dataset(make_batches())
+        return batches.flat_map(lambda *batch: _shares(batch, replicas, first, here, pad_id))
 
     return strategy.distribute_datasets_from_function(of_worker)
 

@@ -1,0 +1,53 @@
+"""What `fit` and `evaluate` report as `loss`: the mean over all tokens, not over batches."""
+
+import keras
+from keras import ops
+
+_NAME = "loss_over_tokens"
+
+
+class LossOverTokens:
+    """For a `keras.Model`: its `loss` does not depend on how tokens fall into batches.
+
+    Keras reports the mean of the batches' losses, each weighed by its rows. Where the compiled
+    loss can tell its `values_and_weights`, as `SmoothedCrossEntropy` can, the figure is the
+    weighted mean of all values of an epoch, plus what `add_loss` and regularizers add. What is
+    minimised stays what it is.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        # Not in `compile`: Keras does not call one that a class overrides when it loads a model.
+        self._loss_over_tokens = keras.metrics.Mean(_NAME)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if (counted := self.counted_loss) is not None:
+            # The same ops as in the loss itself: compilers make them once.
+            parts = (_only(part) for part in (y, y_pred, sample_weight))
+            values, weights = counted.values_and_weights(*parts)
+            added = sum((ops.sum(ops.cast(each, "float32")) for each in self.losses), 0.0)
+            self._loss_over_tokens.update_state(self._loss_factor() * values + added, weights)
+        return loss
+
+    def get_metrics_result(self):
+        logs = super().get_metrics_result()
+        mean = logs.pop(_NAME)
+        return logs if self.counted_loss is None else {**logs, "loss": mean}
+
+    @property
+    def counted_loss(self):
+        """The compiled loss, if it is the only one and tells its `values_and_weights`."""
+        losses = keras.tree.flatten(getattr(self, "loss", None))
+        is_counted = len(losses) == 1 and hasattr(losses[0], "values_and_weights")
+        return losses[0] if is_counted else None
+
+    def _loss_factor(self):
+        """The only one of `loss_weights`; Keras has no public name for them."""
+        options = getattr(getattr(self, "_compile_config", None), "config", {})
+        return _only(options.get("loss_weights")) or 1.0
+
+
+def _only(part):
+    """What a structure of one holds, or `None`."""
+    return (keras.tree.flatten(part) or [None])[0]

@@ -30,6 +30,7 @@ from keras_transformer.export.parity import (
 from keras_transformer.export.runner import Runner
 from keras_transformer.integrity import sealed
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
+from keras_transformer.models.transfer import in_float32
 
 _BATCH = 64  # prompts that Python continues at a time
 # Float32 probabilities differ in how sums are ordered, over all layers, and in nothing else.
@@ -264,12 +265,7 @@ def _prepared(model):
     """The model in float32, once it is known that it can be exported."""
     check_backend()
     check_model_size(model)
-    if model.policy.compute_dtype == "float32":
-        return model
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    for weight, value in zip(copy.weights, model.weights, strict=True):
-        weight.assign(keras.ops.cast(value, "float32"))
-    return copy
+    return in_float32(model)
 
 
 def _checked_labels(labels, num_classes):

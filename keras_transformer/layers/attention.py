@@ -7,9 +7,14 @@ from keras import ops
 
 from keras_transformer.arguments import check_flag, check_key_dim, check_reach, check_size
 from keras_transformer.layers.cache import write_slots
+from keras_transformer.layers.checked_masks import (
+    checked_bias,
+    checked_mask,
+    checked_position_bias,
+)
 from keras_transformer.layers.folding import apart
 from keras_transformer.layers.long import in_windows
-from keras_transformer.layers.masks import Sight
+from keras_transformer.layers.masks import with_heads
 from keras_transformer.layers.multi_head import MultiHeadAttention
 from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of
@@ -37,9 +42,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
 
     Call arguments:
         inputs: (B, T, D).
-        attention_mask: Boolean, (B, T, T) or broadcastable, such as (B, 1, T) padding;
-            True = attend.
-        attention_bias: Additive mask, (B, T, T) or (B, N, T, T): the paper's M.
+        attention_mask: Boolean, (B, T, T) or (B, N, T, T), or sizes of 1 in it, such as (B, 1, T)
+            padding; True = attend. Numbers must be 0 and 1, and in a graph integers.
+        attention_bias: Additive mask of the same shapes: the paper's M.
         position_bias: (N, 2T - 1) bias by distance, as `RelativePositionBias` and `AlibiBias`
             make it.
         use_causal_mask: Whether position t sees only positions up to t.
@@ -50,6 +55,10 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         (B, T, output_dim) in the compute dtype; with `return_attention_scores` a pair of it and
         the (B, N, T, T) weights before dropout. A query that may see nothing gives the output
         of a zero context.
+
+    Raises:
+        ValueError: if a mask or a bias has another shape, as far as sizes are known, or a mask
+            holds other numbers.
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         self.query_key_value = projection_of(self, self.num_heads * widths, "query_key_value")
         self.query_key_value.build(input_shape)
         self._build_output(input_shape)
+        self._settle()
 
     def call(
         self,
@@ -101,9 +111,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         training=None,
     ):
         states = self._project(inputs, ops.arange(ops.shape(inputs)[1]))
-        sight = Sight(
-            attention_mask, attention_bias, position_bias, use_causal_mask, self.window_size
-        )
+        sight = self._sight(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
         if return_attention_scores:
             context_BNTU, weights_BNTT = self._attend(*states, sight, training)
             return self._merge_heads(context_BNTU), weights_BNTT
@@ -132,11 +140,29 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         context_BNTU, _ = self._attend_cached(query_BNTH, keys, values, slots.bias)
         return self._merge_heads(context_BNTU), (keys, values)
 
-    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        inputs,
+        attention_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self._sight(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
         return self._output_spec(inputs, inputs.shape[1], return_attention_scores)
 
     def get_config(self):
         return {**super().get_config(), "rotary": self.rotary, "window_size": self.window_size}
+
+    def _sight(self, inputs, mask, bias, position_bias, causal):
+        sizes = self._sizes(inputs, inputs)
+        position_bias = checked_position_bias(position_bias, sizes)
+        sight = self._checked_sight(sizes, mask, bias)
+        return dataclasses.replace(
+            sight, position_bias=position_bias, causal=causal, window=self.window_size
+        )
 
     def _project(self, inputs, positions_T):
         states = self.query_key_value(inputs)
@@ -170,7 +196,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         real_BT = ops.ones((batch, length), "bool")
         if sight.mask is not None:
             mask = sight.mask if len(sight.mask.shape) == 3 else sight.mask[:, 0]
-            real_BT = ops.logical_and(real_BT, ops.cast(mask, "bool")[:, 0])
+            real_BT = ops.logical_and(real_BT, mask[:, 0])
 
         def attend(query, key, value, query_positions, key_positions, mask):
             mask, bias = dataclasses.replace(sight, mask=mask).of(query_positions, key_positions)
@@ -192,9 +218,9 @@ class CrossAttention(MultiHeadAttention):
         query: (B, T, D).
         value: (B, S, E), the encoder's output; its width may differ from the query's.
         key: (B, S, G); `value` when `None`, as in `keras.layers.MultiHeadAttention`.
-        attention_mask: Boolean, (B, T, S) or broadcastable, such as the source's (B, 1, S)
-            padding; True = attend.
-        attention_bias: Additive mask, (B, T, S) or (B, N, T, S): the paper's M.
+        attention_mask: Boolean, (B, T, S) or (B, N, T, S), or sizes of 1 in it, such as the
+            source's (B, 1, S) padding; True = attend. Numbers as in `MultiHeadSelfAttention`.
+        attention_bias: Additive mask of the same shapes: the paper's M.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is on.
 
@@ -212,6 +238,7 @@ class CrossAttention(MultiHeadAttention):
         self.value_projection = projection_of(self, self.num_heads * self.value_dim, "value")
         self.value_projection.build(value_shape)
         self._build_output(query_shape)
+        self._settle()
 
     def call(
         self,
@@ -225,7 +252,7 @@ class CrossAttention(MultiHeadAttention):
     ):
         query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
         states = query_BNTH, *self._project_memory(value, key)
-        sight = Sight(attention_mask, attention_bias)
+        sight = self._checked_sight(self._sizes(query, value), attention_mask, attention_bias)
         if self.chunk_size is not None and not return_attention_scores:
             return self._merge_heads(self._attend_in_chunks(*states, sight, training))
         context_BNTU, weights_BNTS = self._attend(*states, sight, training)
@@ -237,7 +264,7 @@ class CrossAttention(MultiHeadAttention):
 
         Args:
             value, key: As of the call.
-            attention_mask: Boolean (B, 1, S), True = attend, or `None` for all.
+            attention_mask: Boolean (B, 1, S) or (B, N, 1, S), True = attend, or `None` for all.
 
         Returns:
             Keys (B, N, S, H), times what scores are divided by, and values (B, N, S, U), zero
@@ -245,8 +272,10 @@ class CrossAttention(MultiHeadAttention):
         """
         key_BNSH, value_BNSU = self._project_memory(value, key)
         if attention_mask is not None:
-            sees_B111 = ops.expand_dims(ops.any(attention_mask, axis=-1, keepdims=True), 1)
-            value_BNSU = value_BNSU * ops.cast(sees_B111, value_BNSU.dtype)
+            sizes = (value.shape[0], self.num_heads, 1, value.shape[1])
+            mask = with_heads(checked_mask("attention_mask", attention_mask, sizes))
+            sees_BN11 = ops.any(mask, axis=-1, keepdims=True)
+            value_BNSU = value_BNSU * ops.cast(sees_BN11, value_BNSU.dtype)
         return apart(key_BNSH) * self._key_factor, value_BNSU
 
     def step_layers(self):
@@ -264,6 +293,8 @@ class CrossAttention(MultiHeadAttention):
             bias: `masks.additive` of the source's padding, (B, 1, 1, S), or `None`.
             return_attention_scores: Whether to return the weights too, (B, N, T, S).
         """
+        sizes = (query.shape[0], self.num_heads, query.shape[1], cache[0].shape[2])
+        bias = checked_bias("bias", bias, sizes)
         query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
         context_BNTU, weights = self._attend_cached(query_BNTH, *cache, bias)
         output = self._merge_heads(context_BNTU)
@@ -281,5 +312,15 @@ class CrossAttention(MultiHeadAttention):
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return super().compute_output_shape(query_shape)
 
-    def compute_output_spec(self, query, value, *args, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        attention_mask=None,
+        attention_bias=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self._checked_sight(self._sizes(query, value), attention_mask, attention_bias)
         return self._output_spec(query, value.shape[1], return_attention_scores)

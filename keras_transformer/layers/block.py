@@ -12,7 +12,9 @@ from keras_transformer.arguments import (
 )
 from keras_transformer.config import NORMALIZATIONS, RESIDUALS
 from keras_transformer.layers.attention import MultiHeadSelfAttention
+from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.cache import empty_slots
+from keras_transformer.layers.checked_masks import checked_padding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import (
     PositionwiseFFN,
@@ -24,7 +26,7 @@ from keras_transformer.layers.normalization import normalization_of, normalized
 FEED_FORWARD = "feed_forward"
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(BaseLayer, keras.layers.Layer):
     """Sub-layers with residual paths (section 3.1).
 
     post: x = Norm(x + Dropout(Sublayer(x)))      (the paper)
@@ -145,6 +147,11 @@ class TransformerBlock(keras.layers.Layer):
             dropout = Dropout(self.dropout, dtype=self.dtype_policy, name=f"{name}_dropout")
             setattr(self, f"{name}_norm", norm)
             setattr(self, f"{name}_dropout", dropout)
+
+    def _check_masks(self, inputs, mask, bias, position_bias, padding_mask):
+        """The checks of a call, for symbolic inputs."""
+        self.self_attention.compute_output_spec(inputs, mask, bias, position_bias)
+        checked_padding("padding_mask", padding_mask, inputs)
 
     def _start_self_attention(self, batch, size, beams):
         return empty_slots(batch, self.self_attention, size, beams)

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.attention import CrossAttention
 from keras_transformer.layers.block import FEED_FORWARD, TransformerBlock
+from keras_transformer.layers.checked_masks import checked_padding
 
 SELF_ATTENTION, CROSS_ATTENTION = "self_attention", "cross_attention"
 
@@ -54,6 +55,7 @@ class EncoderBlock(TransformerBlock):
         if self.use_feed_forward:
             self._build_feed_forward(input_shape)
         self._build_residuals(names if self.use_feed_forward else names[:1], input_shape)
+        self._settle()
 
     def call(
         self,
@@ -66,6 +68,7 @@ class EncoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
     ):
+        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
         norm = dict(padding_mask=padding_mask, training=training)
         attended = self.self_attention(
             self._enter(SELF_ATTENTION, inputs, **norm),
@@ -97,7 +100,18 @@ class EncoderBlock(TransformerBlock):
         states = self._leave(SELF_ATTENTION, inputs, attended)
         return self._feed(states, inputs), cache
 
-    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        inputs,
+        attention_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        padding_mask=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
         states = keras.KerasTensor(inputs.shape, self.compute_dtype)
         if not return_attention_scores:
             return states
@@ -135,6 +149,7 @@ class DecoderBlock(TransformerBlock):
         if self.use_feed_forward:
             self._build_feed_forward(inputs_shape)
         self._build_residuals(names if self.use_feed_forward else names[:2], inputs_shape)
+        self._settle()
 
     def call(
         self,
@@ -148,6 +163,7 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
     ):
+        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
         norm = dict(padding_mask=padding_mask, training=training)
         options = dict(return_attention_scores=return_attention_scores, training=training)
         attended = self.self_attention(
@@ -219,7 +235,20 @@ class DecoderBlock(TransformerBlock):
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         return inputs_shape
 
-    def compute_output_spec(self, inputs, memory, *args, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        inputs,
+        memory,
+        attention_mask=None,
+        memory_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        padding_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
+        self.cross_attention.compute_output_spec(inputs, memory, attention_mask=memory_mask)
         states = keras.KerasTensor(inputs.shape, self.compute_dtype)
         if not return_attention_scores:
             return states

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import check_rate
+from keras_transformer.layers.base import BaseLayer
 
 _GOLDEN = 0x9E3779B9
 _MIX_1 = 0x7FEB352D
@@ -48,7 +49,7 @@ def seed_of_part(seed, index):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Dropout(keras.layers.Layer):
+class Dropout(BaseLayer, keras.layers.Layer):
     """Inverted dropout, as `keras.layers.Dropout`, with masks that survive saving.
 
     The mask is a hash of index and seed, so it needs no generator on any backend. It depends on

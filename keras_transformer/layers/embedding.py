@@ -7,11 +7,12 @@ from keras import ops
 
 from keras_transformer.arguments import check_size
 from keras_transformer.layers import ready_kernels
+from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.projection import reshape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(BaseLayer, keras.layers.Layer):
     """Rows of one (V, D) matrix, scaled by sqrt(D); with `reverse`, the logits of that matrix.
 
     The scale makes embeddings of standard deviation 1 from a matrix of standard deviation

@@ -4,12 +4,13 @@ import keras
 
 from keras_transformer.arguments import check_rate, check_size
 from keras_transformer.config import GATED_ACTIVATIONS
+from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import projection_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PositionwiseFFN(keras.layers.Layer):
+class PositionwiseFFN(BaseLayer, keras.layers.Layer):
     """FFN(x) = activation(x W1 + b1) W2 + b2, the same at every position (eq. 2).
 
     With a gated activation, FFN(x) = (activation(x Wg + bg) * (x W1 + b1)) W2 + b2
@@ -68,6 +69,7 @@ class PositionwiseFFN(keras.layers.Layer):
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.outer = projection_of(self, self.output_dim or model_dim, "output")
         self.outer.build((*input_shape[:-1], self.intermediate_dim))
+        self._settle()
 
     def call(self, inputs, training=None):
         hidden_BTF = self.intermediate(inputs)

@@ -9,6 +9,8 @@ import dataclasses
 import keras
 from keras import ops
 
+from keras_transformer.layers.checked_masks import checked_bias, checked_mask
+
 # A finite fill: `exp` of it is exactly 0 next to any key that may be seen, and never NaN.
 MASK_FILL = -1e9
 
@@ -76,7 +78,28 @@ class Sight:
     @property
     def same_for_all_queries(self):
         """Whether the masks that were given only say which keys are real."""
-        return self.bias is None and (self.mask is None or self.mask.shape[-2] == 1)
+        if self.bias is not None or self.mask is None:
+            return self.bias is None
+        return self.mask.shape[-2] == 1 and self.mask.shape[1:-2] in ((), (1,))
+
+    def of_length(self, length):
+        """The same, whose masks have a row for each of T queries, or one for all.
+
+        What has another number, where sizes are known only at run time, is an error there: a
+        single row would be taken in silence.
+        """
+
+        def rows(values, combine, neutral):
+            known = values is not None and isinstance(values.shape[-2], int)
+            if values is None or (known and (values.shape[-2] == 1 or isinstance(length, int))):
+                return values
+            return combine(values, ops.full((length, 1), neutral, values.dtype))
+
+        return dataclasses.replace(
+            self,
+            mask=rows(self.mask, ops.logical_and, True),
+            bias=rows(self.bias, ops.add, 0),
+        )
 
     def of(self, query_positions, key_positions, rows=None):
         """The boolean mask and the float bias, each (B, N, T, S), broadcastable, or `None`.
@@ -89,13 +112,13 @@ class Sight:
         sight = sight_mask(query_positions, key_positions, causal=self.causal, window=self.window)
         if sight is not None:
             sight = ops.expand_dims(sight, (0, 1))
-        bias = _rows(_with_heads(self.bias, "attention_bias"), rows)
+        bias = _rows(with_heads(self.bias), rows)
         if self.position_bias is not None:
             shift = (ops.shape(self.position_bias)[1] - 1) // 2  # T - 1
             index = ops.clip(offsets(query_positions, key_positions) + shift, 0, 2 * shift)
             bias_1NTS = ops.expand_dims(ops.take(self.position_bias, index, axis=1), 0)
             bias = bias_1NTS if bias is None else ops.cast(bias, bias_1NTS.dtype) + bias_1NTS
-        return merge(_rows(_with_heads(self.mask, "attention_mask"), rows), sight), bias
+        return merge(_rows(with_heads(self.mask), rows), sight), bias
 
 
 def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
@@ -111,9 +134,10 @@ def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
         all 0, so an empty sentence gives zeros and never NaN.
     """
     scores_BNTS = at_least_float32(scores_BNTS)
-    mask = _with_heads(mask, "attention_mask")
-    if attention_bias is not None:
-        bias = _with_heads(ops.cast(attention_bias, scores_BNTS.dtype), "attention_bias")
+    mask = with_heads(checked_mask("attention_mask", mask, scores_BNTS.shape))
+    bias = with_heads(checked_bias("attention_bias", attention_bias, scores_BNTS.shape))
+    if bias is not None:
+        bias = ops.cast(bias, scores_BNTS.dtype)
         scores_BNTS = scores_BNTS + ops.maximum(bias, MASK_FILL)  # -inf in a whole row is NaN
         # What the bias forbids is masked: two fills must not meet as equals in the softmax.
         mask = merge(mask, bias > MASK_FILL)
@@ -139,16 +163,9 @@ def plain_softmax(scores):
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
-def _with_heads(mask, name):
-    if mask is None:
-        return None
-    if len(mask.shape) not in (3, 4):
-        # Two sizes could be (B, S) or (T, S), and a wrong guess would be silent.
-        raise ValueError(
-            f"`{name}` must have shape (B, T, S) or (B, N, T, S); padding (B, S) is given as "
-            f"`mask[:, None, :]`. Received: shape={tuple(mask.shape)}"
-        )
-    return ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask
+def with_heads(mask):
+    """(B, T, S) as (B, 1, T, S); (B, N, T, S) and `None` as they are."""
+    return mask if mask is None or len(mask.shape) == 4 else ops.expand_dims(mask, 1)
 
 
 def _rows(mask, rows):

@@ -8,13 +8,20 @@ from keras import ops
 from keras_transformer.arguments import check_choice, check_rate, check_size
 from keras_transformer.config import SCORES
 from keras_transformer.layers import scores
+from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.checked_masks import checked_bias, checked_mask
 from keras_transformer.layers.dropout import Dropout, seed_of_part
 from keras_transformer.layers.long import in_chunks
-from keras_transformer.layers.masks import at_least_float32, attention_softmax, plain_softmax
+from keras_transformer.layers.masks import (
+    Sight,
+    at_least_float32,
+    attention_softmax,
+    plain_softmax,
+)
 from keras_transformer.layers.projection import projection_of, reshape
 
 
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     """softmax(Q K^T / sqrt(d_k) + M) V for every head, then one product with W^O."""
 
     def __init__(
@@ -100,6 +107,17 @@ class MultiHeadAttention(keras.layers.Layer):
         context_BTE = reshape(context_BNTU, (batch, length, self.num_heads * self.value_dim))
         return self.output_projection(context_BTE)
 
+    def _sizes(self, queries, keys):
+        """B, N, T and S of the scores, from (B, T, ...) and (B, S, ...), `None` where unknown."""
+        batch = keys.shape[0] if queries.shape[0] is None else queries.shape[0]
+        return batch, self.num_heads, queries.shape[1], keys.shape[1]
+
+    def _checked_sight(self, sizes, mask, bias):
+        """The `Sight` of what was given as masks, which fits."""
+        return Sight(
+            checked_mask("attention_mask", mask, sizes), checked_bias("attention_bias", bias, sizes)
+        )
+
     def _attend(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
         """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
@@ -125,6 +143,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _attend_in_chunks(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
         """The same (B, N, T, U) context, `chunk_size` queries at a time."""
         seed = self.dropout_layer.next_seed(training)
+        sight = sight.of_length(ops.shape(query_BNTH)[2])
         key_positions = ops.arange(ops.shape(key_BNSH)[2])
         fields = {"bias": sight.bias, "position_bias": sight.position_bias}
         fields = {name: tensor for name, tensor in fields.items() if tensor is not None}

@@ -3,12 +3,14 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.checked_masks import checked_padding
 from keras_transformer.layers.folding import apart
 from keras_transformer.layers.masks import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LayerNormalization(keras.layers.LayerNormalization):
+class LayerNormalization(BaseLayer, keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis in fewer ops (Ba et al. 2016).
 
     A decoding loop on a device runs dozens of norms of one row each: there every op counts.
@@ -24,7 +26,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class BatchNormalization(keras.layers.BatchNormalization):
+class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` of the real tokens, without Keras' implicit masks.
 
     Call arguments:
@@ -42,7 +44,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
         self.supports_masking = False
 
     def call(self, inputs, padding_mask=None, training=None):
-        return super().call(inputs, training=training, mask=padding_mask)
+        mask = checked_padding("padding_mask", padding_mask, inputs)
+        return super().call(inputs, training=training, mask=mask)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
+from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.masks import offsets
 
 LAYOUTS = ("interleaved", "split")
@@ -43,7 +44,7 @@ def sinusoidal_encoding(positions, dim, layout="interleaved"):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(BaseLayer, keras.layers.Layer):
     """Adds sinusoidal position encodings to embeddings.
 
     Args:
@@ -85,7 +86,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(BaseLayer, keras.layers.Layer):
     """Adds a learned row for each position to embeddings (Gehring et al. 2017).
 
     Beyond the table there is nothing that was learned: a sequence that is known to be longer is
@@ -177,7 +178,7 @@ def rotate(states_BNTH, positions_T):
     return ops.cast(turned, states_BNTH.dtype)
 
 
-class PositionBias(keras.layers.Layer):
+class PositionBias(BaseLayer, keras.layers.Layer):
     """A bias for the scores of each head, by the distance of key and query.
 
     Call arguments:

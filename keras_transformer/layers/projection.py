@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import ready_kernels
+from keras_transformer.layers.base import BaseLayer
 
 
 def reshape(inputs, shape):
@@ -19,7 +20,7 @@ def reshape(inputs, shape):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Projection(keras.layers.Dense):
+class Projection(BaseLayer, keras.layers.Dense):
     """`keras.layers.Dense` that multiplies (rows, D) matrices, whatever the rank of its input.
 
     One matrix product for all tokens, forward and backward, where a product broadcast over the

@@ -1,17 +1,20 @@
-"""What all models share: a config, a dtype policy, and a `fit` that refuses text."""
+"""What all models share: a config, a dtype policy, and settings of layers that stay."""
 
 import keras
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.layers.base import NO_QUANTIZATION, set_sublayers, settings_of_sublayers
 from keras_transformer.models.checked_data import CheckedData
+from keras_transformer.models.inputs import CheckedInputs
 from keras_transformer.models.loss_over_tokens import LossOverTokens
 from keras_transformer.models.multi_worker import MultiWorkerFit
 
 
-class TransformerModel(CheckedData, LossOverTokens, MultiWorkerFit, keras.Model):
+class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFit, keras.Model):
     """A functional model that is made from a `TransformerConfig`.
 
-    Ids must lie in [0, V); one that does not makes its row NaN, in every mode.
+    Ids must lie in [0, V); one that does not makes its row NaN, in every mode. In files and
+    configs a layer, and a layer inside one, keeps `trainable` and its dtype policy.
     """
 
     def __init__(self, config, inputs, outputs, policy, **kwargs):
@@ -34,27 +37,32 @@ class TransformerModel(CheckedData, LossOverTokens, MultiWorkerFit, keras.Model)
         """The dtype policy of the layers."""
         return self._policy
 
-    def fit(self, x=None, y=None, *args, **kwargs):
-        """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
-        for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
-            dtype = getattr(item, "dtype", "")
-            if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
-                raise ValueError(
-                    "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
-                    "in tf.data, for example with `dataset.map`. Received: dtype=string"
-                )
-        return super().fit(x, y, *args, **kwargs)
+    def quantize(self, mode=None, **kwargs):
+        """Not supported: a model is quantized when it is exported.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, model={self.name!r}")
 
     def get_config(self):
         return {
             "config": self.config.to_dict(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.policy),
+            "trainable": self.trainable,
+            "sublayers": settings_of_sublayers(self, self.policy),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        config = dict(config)
+        settings = config.pop("sublayers", None)
+        config["dtype"] = keras.dtype_policies.get(config.get("dtype"))  # one for all layers
+        model = cls(**config)
+        if settings is not None:  # files of earlier versions have none
+            set_sublayers(model, settings, model.policy)
+        return model
 
 
 def as_config(config):

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import keras
 
+from keras_transformer.layers.base import layers_within
+
 
 class Transfer(NamedTuple):
     """What `transfer_weights` did, each a tuple of weights' paths such as
@@ -55,17 +57,20 @@ def transfer_weights(source, target):
 
 
 def in_float32(model):
-    """The model if it computes in float32, else a copy of it that does.
+    """The model if all of it computes in float32, else a copy of it that does.
 
     Low precision is for training. A search in it depends on the order of sums, which runtimes
     choose: near-ties between hypotheses fall differently on a server and on a device.
 
     Args:
-        model: A `Transformer`.
+        model: A model of this package.
     """
-    if model.policy.compute_dtype == "float32":
+    if all(layer.compute_dtype == "float32" for layer in layers_within(model)):
         return model
-    copy = type(model)(model.config, dtype="float32")
+    config = {**model.get_config(), "dtype": "float32"}
+    for settings in config["sublayers"].values():
+        settings.pop("dtype", None)
+    copy = type(model).from_config(config)
     for weight, value in zip(copy.weights, model.weights, strict=True):
         weight.assign(keras.ops.cast(value, "float32"))
     return copy

@@ -80,3 +80,34 @@ def average_weights(paths, output):
     return Path(output)
 
 
+@contextlib.contextmanager
+def _open_weights(path, mode="r", shown=None):
+    try:
+        with h5py.File(path, mode) as file:
+            yield file
+    except (KeyError, OSError, RuntimeError) as error:  # h5py's for damaged files
+        raise ValueError(
+            f"weights must be in a whole HDF5 file. Received: {shown or path}: {error}"
+        ) from error
+
+
+def _float_arrays(file, path):
+    """Shape and dtype of each array of floating point, by its name."""
+    found = {}
+
+    def visit(name, item):
+        if not isinstance(item, h5py.Dataset):
+            return
+        # HDF5 has no bfloat16: Keras stores its bytes and names it beside them.
+        dtype = np.dtype(item.attrs.get("dtype", item.dtype))
+        if dtype.name == "bfloat16" or np.issubdtype(dtype, np.floating):
+            found[name] = item.shape, dtype
+        elif dtype in (np.int8, np.uint8):
+            raise ValueError(
+                "`paths` must be weights of floating point, since the integers of a quantized "
+                f"model have no mean: average before `quantize`. Received: {path} with {name} of "
+                f"{dtype.name}"
+            )
+
+    file.visititems(visit)
+    return found

@@ -1,0 +1,76 @@
+"""What a model is given: refused by name, before Keras takes one input for another."""
+
+import keras
+
+from keras_transformer.layers.base import check_dense
+
+
+class CheckedInputs:
+    """For a functional `keras.Model`: its inputs, wherever they come from, must be those it has.
+
+    Keras flattens a dict in the order of its keys, and pairs what it finds with the inputs that
+    the model has: with a further key every input after it is another's.
+    """
+
+    def __call__(self, inputs, *args, **kwargs):
+        self._check_inputs(inputs)
+        if kwargs.get("mask") is not None:
+            raise ValueError(
+                f"`mask` must be None: a {type(self).__name__} finds its padding by "
+                f"`config.pad_id`. Received: mask of type {type(kwargs['mask']).__name__}"
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
+        self._check_data(x)
+        self._check_data(kwargs.get("validation_data"))
+        for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
+            dtype = getattr(item, "dtype", "")
+            if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
+                raise ValueError(
+                    "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
+                    "in tf.data, for example with `dataset.map`. Received: dtype=string"
+                )
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, **kwargs):
+        self._check_data(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        self._check_data(x)
+        return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x, *args, **kwargs):
+        self._check_data(x)
+        return super().train_on_batch(x, *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        self._check_data(x)
+        return super().test_on_batch(x, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        self._check_data(x)
+        return super().predict_on_batch(x)
+
+    def _check_data(self, data):
+        """The check of arrays, of a data set's elements, and of a tuple of inputs and labels.
+
+        What a generator gives is checked when the model is called with it.
+        """
+        data = getattr(data, "element_spec", data)
+        self._check_inputs(data[0] if isinstance(data, tuple) and data else data)
+
+    def _check_inputs(self, inputs):
+        expected = [tensor.name for tensor in self.inputs]
+        if isinstance(inputs, dict) and {*inputs} != {*expected}:
+            unknown = [name for name in inputs if name not in expected]
+            missing = [name for name in expected if name not in inputs]
+            raise ValueError(
+                f"the inputs of a {type(self).__name__} must be {expected}, and no others. "
+                f"Received: {[*inputs]}, where {unknown} are unknown and {missing} are missing"
+            )
+        values = inputs.values() if isinstance(inputs, dict) else keras.tree.flatten(inputs)
+        for value in values:
+            check_dense(f"inputs of a {type(self).__name__}", value)

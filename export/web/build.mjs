@@ -1,46 +1,38 @@
 #!/usr/bin/env node
 // Makes a static site of an exported LiteRT folder. See README.md.
 
-import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { setImmediate } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { BuildError, hash, readFolder } from './device_folder.mjs';
+import { filesOf, hashesOf, newSite } from './site_folder.mjs';
 
 const USAGE = `node build.mjs EXPORTED_FOLDER OUT [options]
 
   --title TEXT         heading of the page
   --from, --to CODE    languages, such as en and de
   --example TEXT       a sentence to try; may be given several times
-  --overwrite          replace OUT`;
+  --overwrite          replace OUT, if it is a site that this has made`;
 const HERE = path.dirname(fileURLToPath(import.meta.url));
+const PAGE = path.join(HERE, 'site');
+const PACKAGES = ['@litertjs/core', '@litertjs/wasm-utils', '@agnai/sentencepiece-js'];
 const RUNTIMES = ['litert_wasm_internal', 'litert_wasm_compat_internal'];
 // What is loaded on demand and kept then; the rest is fetched when the site is first visited.
 const ON_DEMAND = ['litert/litert_wasm', 'model/', 'sentencepiece.js'];
 
-class BuildError extends Error {}
-
-function main() {
+async function main() {
   const { folder, out, options } = readArguments();
-  const metadata = readMetadata(folder);
-  if (fs.existsSync(out) && !options.overwrite) {
-    throw new BuildError(`OUT must not exist, or --overwrite be given. Received: ${out}`);
-  }
-  fs.mkdirSync(path.dirname(path.resolve(out)), { recursive: true });
-  const site = fs.mkdtempSync(`${path.resolve(out)}.`);
-  try {
-    fs.chmodSync(site, 0o755);
-    copyModel(folder, metadata, path.join(site, 'model'));
-    fs.cpSync(path.join(HERE, 'site'), site, { recursive: true });
-    copyPackages(site);
-    writeDescriptions(site, options);
-    writeServiceWorker(site);
-    fs.rmSync(out, { recursive: true, force: true });
-    fs.renameSync(site, out);
-  } finally {
-    fs.rmSync(site, { recursive: true, force: true });
-  }
+  const { contents } = readFolder(folder);
+  const inputs = [folder, PAGE, ...PACKAGES.map(packageFolder)];
+  await newSite(out, inputs, options.overwrite, async (site) => {
+    for (const step of [copyModel, copyPage, copyPackages, writeDescriptions, writeServiceWorker]) {
+      step(site, { contents, options });
+      await setImmediate(); // for an interruption to be seen
+    }
+  });
   console.log(`${out}: put it on any web server that serves files (HTTPS, or localhost).`);
 }
 
@@ -61,48 +53,15 @@ function readArguments() {
   return { folder, out, options: parsed.values };
 }
 
-function readMetadata(folder) {
-  const file = path.join(folder, 'metadata.json');
-  let metadata;
-  try {
-    metadata = JSON.parse(fs.readFileSync(file, 'utf8'));
-  } catch (error) {
-    throw new BuildError(`EXPORTED_FOLDER must hold metadata.json. Received: ${error.message}`);
+function copyModel(site, { contents }) {
+  fs.mkdirSync(path.join(site, 'model'));
+  for (const [name, content] of Object.entries(contents)) {
+    fs.writeFileSync(path.join(site, 'model', name), content);
   }
-  const needed = {
-    vocab_size: Number.isInteger(metadata.vocab_size),
-    pad_id: Number.isInteger(metadata.pad_id),
-    bos_id: Number.isInteger(metadata.bos_id),
-    eos_id: Number.isInteger(metadata.eos_id),
-    max_source_length: Number.isInteger(metadata.max_source_length),
-    'search.extra_length': Number.isInteger(metadata.search?.extra_length),
-    'sha256["model.tflite"]': typeof metadata.sha256?.['model.tflite'] === 'string',
-  };
-  if (metadata.signature !== 'translate') {
-    throw new BuildError(
-      `${file} must be of a translator, with the signature "translate". ` +
-        `Received: ${JSON.stringify(metadata.signature)}`,
-    );
-  }
-  const missing = Object.keys(needed).filter((name) => !needed[name]);
-  if (missing.length) throw new BuildError(`${file} must have the fields: ${missing.join(', ')}`);
-  return metadata;
 }
 
-function copyModel(folder, metadata, to) {
-  fs.mkdirSync(to);
-  fs.copyFileSync(path.join(folder, 'metadata.json'), path.join(to, 'metadata.json'));
-  for (const [name, expected] of Object.entries(metadata.sha256)) {
-    const from = path.join(folder, name);
-    if (name !== path.basename(name) || !fs.existsSync(from)) {
-      throw new BuildError(`EXPORTED_FOLDER must hold what its metadata lists. Received: no ${name}`);
-    }
-    const content = fs.readFileSync(from);
-    if (hash(content) !== expected) {
-      throw new BuildError(`${from} is damaged or belongs to another export: its sha256 differs`);
-    }
-    fs.writeFileSync(path.join(to, name), content);
-  }
+function copyPage(site) {
+  fs.cpSync(PAGE, site, { recursive: true });
 }
 
 function copyPackages(site) {
@@ -120,6 +79,7 @@ function copyPackages(site) {
     fs.readFileSync(path.join(core, 'dist', 'index.js'), 'utf8'),
     '"@litertjs/wasm-utils"',
     '"./wasm-utils.js"',
+    '@litertjs/core',
   );
   fs.writeFileSync(path.join(litert, 'index.js'), withoutSourceMap(index));
   const utilities = path.join(packageFolder('@litertjs/wasm-utils'), 'dist', 'index.js');
@@ -131,14 +91,24 @@ function copyPackages(site) {
   fs.writeFileSync(path.join(site, 'licenses.txt'), licenses());
 }
 
-/** The package is CommonJS that reads its model from a file: here it is a module that takes bytes. */
+/**
+ * The package is CommonJS that reads its model from a file: here it is a module that takes bytes.
+ * Its runtime makes functions of text, which the content policy forbids: here it makes them of ours.
+ */
 function sentencePieceModule() {
-  const file = path.join(packageFolder('@agnai/sentencepiece-js'), 'dist', 'index.js');
+  const name = '@agnai/sentencepiece-js';
+  const text = replaceOnce(
+    fs.readFileSync(path.join(packageFolder(name), 'dist', 'index.js'), 'utf8'),
+    'newFunc(Function,args1).apply(null,args2)',
+    'invokerOf(argTypes,isClassMethodFunc,needsDestructorStack,cppInvokerFunc,cppTargetFunc,runDestructors)',
+    name,
+  );
   return `export async function loadSentencePiece(bytes) {
 const exports = {};
 const __filename = '/sentencepiece.js';
 const require = (name) => ({ fs: { readFileSync: () => bytes }, url: { URL } })[name];
-${withoutSourceMap(fs.readFileSync(file, 'utf8'))}
+${invokerOf}
+${withoutSourceMap(text)}
 const processor = new exports.SentencePieceProcessor();
 await processor.load('');
 return processor;
@@ -146,18 +116,54 @@ return processor;
 `;
 }
 
-function licenses() {
-  const names = ['@litertjs/core', '@litertjs/wasm-utils', '@agnai/sentencepiece-js'];
-  const lines = names.map((name) => {
-    const { version, license, homepage, repository } = JSON.parse(
-      fs.readFileSync(path.join(packageFolder(name), 'package.json'), 'utf8'),
-    );
-    return `${name} ${version}: ${license}, ${homepage ?? repository?.url ?? ''}`;
-  });
-  return `This site contains:\n\n${lines.join('\n')}\n`;
+/** A function that calls one of WebAssembly: `types` are of the result, the object, the arguments. */
+function invokerOf(types, isMethod, hasStack, invoke, target, runDestructors) {
+  const used = types.slice(isMethod ? 1 : 2);
+  return function (...given) {
+    const stack = hasStack ? [] : null;
+    const values = isMethod ? [this, ...given] : given;
+    if (values.length !== used.length) throw new TypeError(`${used.length} values are needed`);
+    const wired = used.map((type, index) => type.toWireType(stack, values[index]));
+    const result = invoke(target, ...wired);
+    if (hasStack) runDestructors(stack);
+    else used.forEach((type, index) => type.destructorFunction?.(wired[index]));
+    return types[0].name === 'void' ? undefined : types[0].fromWireType(result);
+  };
 }
 
-function writeDescriptions(site, { title = 'Translator', from, to, example }) {
+/** What the site contains of others, and each of their licences in full. */
+function licenses() {
+  const packages = PACKAGES.map(packageLicense);
+  const text = (name) => fs.readFileSync(path.join(HERE, 'licenses', name), 'utf8').trim();
+  return [
+    'This site is made by keras_transformer (Apache-2.0) and contains:',
+    packages.map(({ line }) => line).join('\n'),
+    `Compiled into their WebAssembly are
+LiteRT, TensorFlow Lite, Abseil, FlatBuffers, gemmlowp, ruy, TCMalloc, SentencePiece: Apache-2.0
+Eigen (source: https://gitlab.com/libeigen/eigen): MPL-2.0
+and what the notices at the end name.`,
+    ...packages.map(({ own }) => own).filter(Boolean),
+    ...['Apache-2.0.txt', 'MPL-2.0.txt', 'notices.txt'].map(text),
+    '',
+  ].join(`\n\n${'='.repeat(80)}\n\n`);
+}
+
+function packageLicense(name) {
+  const folder = packageFolder(name);
+  const { version, license, homepage, repository } = JSON.parse(
+    fs.readFileSync(path.join(folder, 'package.json'), 'utf8'),
+  );
+  const line = `${name} ${version}: ${license}, ${homepage ?? repository?.url ?? ''}`;
+  const own = fs.readdirSync(folder).filter((file) => /^(licen[cs]e|notice)/i.test(file));
+  if (license !== 'Apache-2.0' && !own.length) {
+    throw new BuildError(`the licence of ${name} ${version} must come with it. Received: ${license}`);
+  }
+  const texts = own.map((file) => fs.readFileSync(path.join(folder, file), 'utf8').trim());
+  return { line, own: texts.map((text) => `${name} ${version}\n\n${text}`).join('\n\n') };
+}
+
+function writeDescriptions(site, { options }) {
+  const { title = 'Translator', from, to, example } = options;
   const sizes = Object.fromEntries(
     fs
       .readdirSync(path.join(site, 'model'))
@@ -176,21 +182,27 @@ function writeDescriptions(site, { title = 'Translator', from, to, example }) {
 }
 
 function writeServiceWorker(site) {
-  const files = fs
-    .readdirSync(site, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => path.relative(site, path.join(entry.parentPath, entry.name)))
-    .map((name) => name.split(path.sep).join('/'))
-    .sort();
-  const hashes = files.map((name) => `${name} ${hash(fs.readFileSync(path.join(site, name)))}`);
+  const hashes = hashesOf(site);
+  const files = filesOf(site);
   const isOnDemand = (name) => ON_DEMAND.some((start) => name.startsWith(start));
   const shell = files.filter((name) => !isOnDemand(name) && name !== 'service_worker.js');
   const file = path.join(site, 'service_worker.js');
+  const version = hash(JSON.stringify(hashes)).slice(0, 16);
+  delete hashes['service_worker.js']; // which the browser keeps by itself
   const head =
-    `const VERSION = ${JSON.stringify(hash(hashes.join('\n')).slice(0, 16))};\n` +
-    `const SHELL = ${JSON.stringify(['./', ...shell])};\n` +
+    `const VERSION = ${JSON.stringify(version)};\n` +
+    `const POLICY = ${JSON.stringify(policyOf(site))};\n` +
+    `const HASHES = ${JSON.stringify({ ...hashes, '': hashes['index.html'] })};\n` +
+    `const SHELL = ${JSON.stringify(['', ...shell])};\n` +
     `const ON_DEMAND = ${JSON.stringify(files.filter(isOnDemand))};\n\n`;
   fs.writeFileSync(file, head + fs.readFileSync(file, 'utf8'));
+}
+
+/** The page's content policy as a header, where it can also forbid to be shown in a frame. */
+function policyOf(site) {
+  const page = fs.readFileSync(path.join(site, 'index.html'), 'utf8');
+  const [, policy] = /http-equiv="Content-Security-Policy"\s+content="([^"]*)"/.exec(page);
+  return `${policy}; frame-ancestors 'none'`;
 }
 
 function packageFolder(name) {
@@ -202,9 +214,9 @@ function packageFolder(name) {
   return folder;
 }
 
-function replaceOnce(text, old, fresh) {
+function replaceOnce(text, old, fresh, name) {
   if (text.split(old).length !== 2) {
-    throw new BuildError(`@litertjs/core must import ${old} once: is it another version?`);
+    throw new BuildError(`${name} must contain ${old} once: is it another version?`);
   }
   return text.replace(old, fresh);
 }
@@ -217,14 +229,11 @@ function write(site, name, value) {
   fs.writeFileSync(path.join(site, name), `${JSON.stringify(value, null, 2)}\n`);
 }
 
-function hash(content) {
-  return createHash('sha256').update(content).digest('hex');
-}
-
 try {
-  main();
+  await main();
 } catch (error) {
-  if (!(error instanceof BuildError)) throw error;
+  // What the system refuses has a code: a full disk, a folder that may not be written.
+  if (!(error instanceof BuildError) && !error.code) throw error;
   console.error(`build.mjs: error: ${error.message}`);
   process.exitCode = 1;
 }

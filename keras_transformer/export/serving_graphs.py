@@ -10,10 +10,18 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.translation import with_scores
 from keras_transformer.export import source_rows as rows
 from keras_transformer.export.graphs import variables
+from keras_transformer.export.pieces import in_pieces
 
 TEXT_SIGNATURE = "serving_default"
 IDS_SIGNATURE = "translate_ids"
 SOURCE_IDS = tf.TensorSpec((None, None), tf.int32, name="source_ids")
+
+# Most tokens of the rows that run at once, pads included; what is larger runs in pieces, for a
+# server's memory has a bound (benchmarks/serving_memory.py). The logits of all tokens are the most
+# that `score` has, the cache of all tokens, in each beam, the most that a search has. Most calls
+# are smaller: 32 rows of 128 tokens are one piece of a search.
+SCORED_TOKENS, ENCODED_TOKENS, SEARCHED_TOKENS = 2048, 4096, 4096
+SEARCHED_BEAMS = 4  # with more of them, as many tokens fewer
 
 # What a reader of the export's own description finds beside names and shapes.
 ABOUT = {
@@ -111,7 +119,13 @@ class ServingGraphs:
         model, strategy = self.translator.model, self.translator.strategy
         if getattr(strategy, "scores", True):  # the other search finds the same
             return lambda source_ids: self._scored_search(source_ids)[0][:, 0]
-        return _traced(lambda source_ids: decode(model, source_ids, strategy).ids, [SOURCE_IDS])
+
+        def search(source_ids):
+            return (decode(model, source_ids, strategy).ids,)
+
+        return _traced(
+            lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
+        )
 
     @functools.cached_property
     def _scored_search(self):
@@ -126,7 +140,15 @@ class ServingGraphs:
             found = decode(model, source_ids, strategy).hypotheses
             return found.ids, found.scores
 
-        return _traced(search, [SOURCE_IDS])
+        return _traced(
+            lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
+            [SOURCE_IDS],
+        )
+
+    def _searched(self, search, source_ids, dtypes):
+        beams = max(SEARCHED_BEAMS, self.translator.strategy.beams)
+        tokens = SEARCHED_TOKENS * SEARCHED_BEAMS // beams
+        return in_pieces(search, [source_ids], tokens, dtypes)
 
     def _source(self, text):
         """`source_ids` (B, S) and (B,) boolean: the text is too long, and its row all pads."""
@@ -187,7 +209,12 @@ class ServingGraphs:
         is_none = ~rows.has_content(source_ids, config) & (pieces.row_lengths() == 0)
         blank = too_long | target_too_long | is_none
         target_ids = rows.ended(rows.without(pieces, blank), blank, tokenizer)
-        log_probs, totals = score(translator.model, source_ids, target_ids)
+        log_probs, totals = in_pieces(
+            lambda *ids: score(translator.model, *ids),
+            [source_ids, target_ids],
+            SCORED_TOKENS,
+            (tf.float32, tf.float32),
+        )
         lengths = tf.reduce_sum(tf.cast(target_ids != config.pad_id, tf.float32), axis=1)
         return {
             "log_prob": totals,
@@ -201,9 +228,13 @@ class ServingGraphs:
 
     def _encode(self, text):
         source_ids, too_long = self._source(text)
-        memory = self.translator.model.encode(source_ids)
         mask = source_ids != self.translator.model.config.pad_id
-        states = tf.where(mask[:, :, tf.newaxis], tf.cast(memory.states, tf.float32), 0.0)
+
+        def encode(source_ids):
+            return (tf.cast(self.translator.model.encode(source_ids).states, tf.float32),)
+
+        (states,) = in_pieces(encode, [source_ids], ENCODED_TOKENS, (tf.float32,))
+        states = tf.where(mask[:, :, tf.newaxis], states, 0.0)
         status = rows.status_of([(rows.TOO_LONG, too_long)])
         return {"states": states, "mask": mask, "status": status}
 

@@ -4,6 +4,7 @@ Needs Node 20, `npm ci` in export/web and Chromium: export/web/test.sh sees to i
 """
 
 import json
+import re
 import shutil
 
 import keras
@@ -173,6 +174,74 @@ def test_memory_does_not_grow(visits, everything):
         assert len(set(memory["heap"])) == 1, memory["heap"]
         assert memory["tensorsDeleted"] == 2 * memory["runs"]  # a source and a target each
         assert memory["compiled"] > 2 and memory["modelsLeft"] == memory["modelsKept"] == 2
+
+
+# --- What comes over the network ------------------------------------------------------------
+
+ON_DEMAND = ["model/model.tflite", "model/tokenizer.model", "model/metadata.json"]
+ON_DEMAND += ["sentencepiece.js"]
+ON_DEMAND += [f"litert/litert_wasm_internal.{suffix}" for suffix in ("js", "wasm")]
+CUT_ALWAYS = 9
+
+
+@pytest.fixture(scope="module")
+def policy(repo_root):
+    """The header that export/web/README.md tells to send."""
+    page = (repo_root / "export" / "web" / "README.md").read_text("utf-8")
+    (value,) = re.findall(r"^Content-Security-Policy: (.+)$", page, re.MULTILINE)
+    return value
+
+
+@pytest.fixture(scope="module")
+def network_visits(browser, make_site, device, policy, texts):
+    site = str(make_site(device.path))
+    twice = dict.fromkeys(("model/model.tflite", "litert/litert_wasm_internal.wasm"), 2)
+    foreign = "http://127.0.0.1:9/"
+    return browser(
+        *({"site": site, "cut": {name: 1}, "typed": texts[:1]} for name in ON_DEMAND),
+        {"site": site, "cut": twice, "reload": True, "again": texts[:1]},
+        {"site": site, "cut": {"worker.js": 1, "translator.js": 1}, "again": texts[:1]},
+        {"site": site, "cut": {"icon.svg": CUT_ALWAYS}, "typed": texts[:1]},
+        {"site": site, "cut": {"model/tokenizer.model": CUT_ALWAYS}},
+        {"site": site, "headers": {"Content-Security-Policy": policy}, "foreign": foreign},
+        {"site": site, "foreign": foreign},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(len(ON_DEMAND)), ids=ON_DEMAND)
+def test_a_file_that_comes_cut_is_fetched_again(network_visits, live, texts, index):
+    visit = network_visits[index]
+    assert (visit["state"], visit["error"]) == ("ready", "")
+    assert visit["typed"][0]["text"] == live.translate(texts[:1])[0]
+
+
+@pytest.mark.slow
+def test_what_comes_cut_is_not_kept(network_visits, live, texts):
+    """Twice: the first visit fails, the second has all, and keeps it."""
+    visit = network_visits[len(ON_DEMAND)]
+    assert (visit["state"], visit["reloaded"]) == ("broken", "ready")
+    assert visit["again"] == dict(state="ready", shown=live.translate(texts[:1]), badge=True)
+    always = network_visits[len(ON_DEMAND) + 3]
+    assert always["state"] == "broken"
+    assert "tokenizer.model is damaged or belongs to another export" in always["error"]
+
+
+@pytest.mark.slow
+def test_what_the_service_worker_fetches_first_is_checked_too(network_visits, live, texts):
+    once, always = network_visits[len(ON_DEMAND) + 1 : len(ON_DEMAND) + 3]
+    assert once["again"] == dict(state="ready", shown=live.translate(texts[:1]), badge=True)
+    # What cannot be kept is used all the same.
+    assert (always["state"], always["badge"]) == ("ready", False)
+    assert once["badge"] and always["typed"][0]["text"] == live.translate(texts[:1])[0]
+
+
+@pytest.mark.slow
+def test_the_policy_holds_in_the_worker(network_visits):
+    """Sent as a header, and where the server sends none, by the service worker."""
+    for visit in network_visits[-2:]:
+        assert (visit["state"], visit["rule"]) == ("ready", "connect-src")
+        assert visit["pageErrors"] == []
 
 
 ODD = ["a", "ab cd", "", "  ", "é e\u0301\tc", "</s> a", "x\u3000y", "ﬁ ａｂ ½", "\ufffd a", "a\0b"]

@@ -1,16 +1,13 @@
-"""The modules of the page in export/web, and the script that builds a site. Needs Node 20."""
+"""The modules of the page in export/web. Needs Node 20."""
 
-import hashlib
 import json
-import os
 import random
-import shutil
 
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from page import SCRIPTS, WEB, build, node, node_json
+from page import SCRIPTS, WEB, node_json
 
 from keras_transformer.export import flatbuffer
 from keras_transformer.text import BytesTokenizer, CharacterTokenizer, VocabularyTokenizer
@@ -174,79 +171,3 @@ def test_what_is_no_model_is_an_error(repeater, tmp_path):
 def test_lengths_of_a_model(metadata, targets):
     request = dict(kind="lengths", sources=[1, 32, 33, 129], longest=200, metadata=metadata)
     assert modules(request) == [{"padded": [32, 32, 128, 200], "targets": targets}]
-
-
-# --- The site's files ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def fake_export(tmp_path):
-    """A folder as `build.mjs` wants it, of a few bytes."""
-    folder = tmp_path / "export"
-    folder.mkdir()
-    files = {"model.tflite": b"model", "tokenizer.json": b"{}"}
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    metadata = dict(signature="translate", vocab_size=5, pad_id=0, bos_id=2, eos_id=3)
-    metadata |= dict(mode="int8", max_source_length=512, search={"extra_length": 50})
-    metadata["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    (folder / "metadata.json").write_text(json.dumps(metadata))
-    return folder
-
-
-def fails(folder, out, message, *options):
-    done = build(folder, out, *options)
-    assert done.returncode == 1
-    assert message in done.stderr and "    at " not in done.stderr, done.stderr
-    left = [path.name for path in out.parent.iterdir() if path.name.startswith(out.name)]
-    assert left in ([], [out.name])
-
-
-def test_a_bad_export_makes_no_site(fake_export, tmp_path):
-    out = tmp_path / "site"
-    fails(tmp_path, out, "EXPORTED_FOLDER must hold metadata.json. Received: ENOENT")
-    text = (fake_export / "metadata.json").read_text()
-    (fake_export / "metadata.json").write_text(text.replace("vocab_size", "size"))
-    fails(fake_export, out, "metadata.json must have the fields: vocab_size")
-    (fake_export / "metadata.json").write_text(text.replace('"translate"', '"generate"'))
-    fails(fake_export, out, 'with the signature "translate". Received: "generate"')
-    (fake_export / "metadata.json").write_text(text)
-    (fake_export / "model.tflite").write_bytes(b"modem")
-    fails(fake_export, out, "model.tflite is damaged or belongs to another export")
-    (fake_export / "model.tflite").unlink()
-    fails(fake_export, out, "must hold what its metadata lists. Received: no model.tflite")
-    (fake_export / "metadata.json").write_text(text.replace("model.tflite", "../model.tflite"))
-    fails(fake_export, out, 'must have the fields: sha256["model.tflite"]')
-
-
-def test_an_existing_site_stays(fake_export, tmp_path):
-    out = tmp_path / "site"
-    out.mkdir()
-    (out / "mine").write_text("x")
-    fails(fake_export, out, "OUT must not exist, or --overwrite be given")
-    (fake_export / "model.tflite").write_bytes(b"modem")
-    fails(fake_export, out, "is damaged", "--overwrite")
-    assert (out / "mine").read_text() == "x"
-
-
-@pytest.mark.parametrize("arguments", [[], ["a"], ["a", "b", "c"], ["a", "b", "--colour", "red"]])
-def test_a_wrong_call_tells_the_use(arguments):
-    done = build(*arguments)
-    assert done.returncode == 1 and "node build.mjs EXPORTED_FOLDER OUT" in done.stderr
-
-
-def test_missing_packages_are_told(fake_export, tmp_path):
-    web = tmp_path / "web"
-    shutil.copytree(WEB, web, ignore=shutil.ignore_patterns("node_modules"))
-    done = node(web / "build.mjs", fake_export, tmp_path / "site")
-    assert done.returncode == 1
-    assert f"the package @litertjs/core is missing: run `npm ci` in {web}" in done.stderr
-    assert not (tmp_path / "site").exists()
-
-
-def test_the_lock_file_names_no_server():
-    lock = json.loads((WEB / "package-lock.json").read_text())
-    packages = [package for name, package in lock["packages"].items() if name]
-    assert packages and all("integrity" in package for package in packages)
-    assert not any("resolved" in package for package in packages)
-    assert os.path.getsize(WEB / "package-lock.json") < 10_000

@@ -85,7 +85,12 @@ async function keepForOffline() {
       // Until the page is loaded again; the older site is better than none.
       await new Promise((resolve) => setTimeout(resolve, TAKEOVER));
     }
-    if (isFirstVisit) await changed;
+    const failed = new Promise((resolve, reject) => {
+      registration.installing?.addEventListener('statechange', ({ target: { state } }) => {
+        if (state === 'redundant') reject(new Error('a file of the site could not be kept'));
+      });
+    });
+    if (isFirstVisit) await Promise.race([changed, failed]);
   } catch (error) {
     console.warn('The page will not work offline:', error);
   }

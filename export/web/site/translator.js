@@ -23,8 +23,8 @@ export class Translator {
     const advance = (count) => onProgress((loaded += count), total);
     const files = {};
     for (const name of names) {
-      files[name] = await fetchBytes(new URL(`model/${name}`, base), advance);
-      await checkHash(name, files[name], metadata.sha256[name]);
+      const expected = { size: site.sizes[name], sha256: metadata.sha256[name] };
+      files[name] = await fetchRight(new URL(`model/${name}`, base), expected, advance);
     }
     const tokenizer = (stem) => names.find((name) => name.startsWith(`${stem}.`));
     const source = await loadTokenizer(files[tokenizer('tokenizer')]);
@@ -144,8 +144,8 @@ async function run(model, signature, row) {
   }
 }
 
-async function fetchChecked(url) {
-  const response = await fetch(url);
+async function fetchChecked(url, cache = 'default') {
+  const response = await fetch(url, { cache });
   if (!response.ok) {
     throw new Error(`${url.pathname} could not be loaded: status ${response.status}`);
   }
@@ -156,9 +156,26 @@ async function fetchJson(url) {
   return (await fetchChecked(url)).json();
 }
 
-async function fetchBytes(url, advance) {
+/** A file as it was exported; what came damaged is fetched again, past all caches. */
+async function fetchRight(url, expected, advance) {
+  let loaded = 0;
+  const count = (bytes) => {
+    loaded += bytes;
+    advance(bytes);
+  };
+  const response = await fetchChecked(url);
+  const first = await fetchBytes(response, count).catch(() => new Uint8Array()); // it broke off
+  if (await isRight(first, expected)) return first;
+  advance(-loaded);
+  const second = await fetchBytes(await fetchChecked(url, 'reload'), advance);
+  if (await isRight(second, expected)) return second;
+  const name = url.pathname.split('/').pop();
+  throw new Error(`${name} is damaged or belongs to another export. Reload the page.`);
+}
+
+async function fetchBytes(response, advance) {
   const parts = [];
-  const reader = (await fetchChecked(url)).body.getReader();
+  const reader = response.body.getReader();
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     parts.push(part.value);
     advance(part.value.byteLength);
@@ -166,11 +183,8 @@ async function fetchBytes(url, advance) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-async function checkHash(name, bytes, expected) {
-  if (!globalThis.crypto?.subtle) return; // not over plain HTTP
+async function isRight(bytes, { size, sha256 }) {
+  if (!globalThis.crypto?.subtle) return bytes.length === size; // over plain HTTP
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
-  const received = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  if (received !== expected) {
-    throw new Error(`${name} is damaged or belongs to another export. Reload the page.`);
-  }
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('') === sha256;
 }

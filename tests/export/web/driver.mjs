@@ -1,10 +1,13 @@
 // Drives sites in headless Chromium: node driver.mjs WEB_FOLDER CHROMIUM < visits.json > results.json
 //
-// A visit is {site, typed, ids, raw, sent, repeat, newer, again, screenshot}, all but the first as
-// wanted: texts to type, texts to translate in the worker, rows of ids to give it, texts to send at
-// once, how often to translate all of `ids` for a look at the memory, site and title of a newer version,
-// texts to type when the server is gone, pictures to take.
+// A visit is {site, typed, ids, raw, sent, repeat, newer, again, screenshot, cut, headers, foreign,
+// reload}, all but the first as wanted: texts to type, texts to translate in the worker, rows of ids
+// to give it, texts to send at once, how often to translate all of `ids` for a look at the memory,
+// site and title of a newer version, texts to type when the server is gone, pictures to take; how
+// often the server cuts a file short, by name, the headers that it sends, an address that the worker
+// is to fetch, whether the page is loaded again.
 
+import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
@@ -24,8 +27,9 @@ const TYPES = {
 const LOOK = 1500; // ms on a page: Chromium looks for a newer site a second after the last visit
 const PATH = '/some/where/'; // a site must not need the root of its server
 
-function serve(folder) {
+function serve(folder, cut = {}, headers = {}) {
   let served = folder;
+  const left = { ...cut };
   const server = http.createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://127.0.0.1');
     const name = pathname === PATH ? 'index.html' : pathname.slice(PATH.length);
@@ -35,7 +39,17 @@ function serve(folder) {
       return;
     }
     const type = TYPES[path.extname(file)] ?? 'application/octet-stream';
-    response.writeHead(200, { 'content-type': type }).end(fs.readFileSync(file));
+    const content = fs.readFileSync(file);
+    const etag = `"${createHash('sha256').update(content).digest('hex')}"`;
+    if (request.headers['if-none-match'] === etag) {
+      response.writeHead(304, { etag }).end();
+      return;
+    }
+    const isCut = left[name] > 0;
+    if (isCut) left[name] -= 1;
+    response
+      .writeHead(200, { 'content-type': type, etag, ...headers })
+      .end(isCut ? content.subarray(0, content.length / 2) : content);
   });
   server.replace = (other) => (served = other);
   return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server)));
@@ -140,8 +154,20 @@ function burst(texts) {
   });
 }
 
-async function visit(browser, { site, typed, ids, raw, sent, repeat, newer, again, screenshot }) {
-  const server = await serve(site);
+/** Of a fetch in the worker: the rule that stopped it, or what came of it. */
+function rule(address) {
+  return new Promise((resolve) => {
+    self.addEventListener('securitypolicyviolation', (event) => resolve(event.effectiveDirective));
+    fetch(address, { mode: 'no-cors' }).then(
+      () => resolve('fetched'),
+      () => setTimeout(() => resolve('failed'), 500),
+    );
+  });
+}
+
+async function visit(browser, wanted) {
+  const { site, typed, ids, raw, sent, repeat, newer, again, screenshot } = wanted;
+  const server = await serve(site, wanted.cut, wanted.headers);
   const origin = `http://127.0.0.1:${server.address().port}`;
   const context = await browser.newContext({ colorScheme: 'light' });
   const result = { foreign: [], pageErrors: [], requests: 0 };
@@ -152,9 +178,14 @@ async function visit(browser, { site, typed, ids, raw, sent, repeat, newer, agai
   const page = await context.newPage();
   page.on('pageerror', (error) => result.pageErrors.push(error.message));
   result.state = await opened(page, origin + PATH);
+  if (wanted.reload) {
+    await page.reload();
+    result.reloaded = await settled(page);
+  }
   result.title = await page.title();
   result.error = await page.textContent('#error');
-  if (result.state === 'ready') {
+  result.badge = await page.isVisible('#network');
+  if ((result.reloaded ?? result.state) === 'ready') {
     result.typed = [];
     for (const text of typed ?? []) result.typed.push(await type(page, text));
     result.answers = await inWorker(page, translateAll, ids ?? []);
@@ -162,6 +193,7 @@ async function visit(browser, { site, typed, ids, raw, sent, repeat, newer, agai
     if (repeat) result.memory = await inWorker(page, memoryOf, { texts: ids, repeat });
     if (sent) result.burst = await page.evaluate(burst, sent);
     for (const shot of screenshot ?? []) await picture(page, shot);
+    if (wanted.foreign) result.rule = await inWorker(page, rule, wanted.foreign);
     if (newer) result.newer = await update(page, server, newer.site, newer.title);
     if (again) result.again = await comeBack(page, server, again);
   }

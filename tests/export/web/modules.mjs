@@ -6,6 +6,7 @@ import { pathToFileURL } from 'node:url';
 
 const [site] = process.argv.slice(2);
 const load = (name) => import(pathToFileURL(path.join(site, name)));
+const { readFolder } = await load('../device_folder.mjs');
 const { loadTokenizer } = await load('tokenizers.js');
 const { paddedLength, targetLength, withFixedLength } = await load('fixed_length.js');
 
@@ -21,6 +22,11 @@ const requests = {
   async tokenizer({ file, texts, rows }) {
     const tokenizer = await loadTokenizer(new Uint8Array(fs.readFileSync(file)));
     return { ids: texts.map(tokenizer.encode), texts: rows.map(tokenizer.decode) };
+  },
+
+  async folders({ folders }) {
+    const read = (folder) => attempt(async () => Object.keys(readFolder(folder).contents));
+    return Promise.all(folders.map(read));
   },
 
   async lengths({ sources, longest, metadata }) {

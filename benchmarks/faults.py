@@ -25,8 +25,7 @@ container. A fork of `translate` takes 64 lines at a time in place of 4,096. Nee
 
 import argparse
 import collections
-import json
-import os
+import functools
 import pathlib
 import shutil
 import sys
@@ -34,6 +33,7 @@ import tempfile
 import time
 
 from fault_injection import children, soak
+from fault_injection.jobs import in_jobs
 from fault_injection.targets import BY_NAME
 from fault_injection.world import World
 from reporting import options_of, processor, say, write_json
@@ -84,16 +84,14 @@ def _disturb(arguments, folder):
     """The counts of each command, by name."""
     start = time.monotonic()
     world = World(folder / "world")
-    world.make("tokenizer", "run", "sampled")
     measures = {}
     for name in arguments.only:
         reference = folder / "reference" / name.replace(" ", "_")
+        BY_NAME[name].argv(world, folder)  # has its inputs made
         measures[name] = reference, *soak.measured(BY_NAME[name], world, reference)
         say(f"{name}: {measures[name][1]:.1f} s, {measures[name][2]} changes of its folder")
-    jobs = [_fork(arguments, folder, world, measures, job, start) for job in range(arguments.jobs)]
-    for pid, _ in jobs:
-        os.waitpid(pid, 0)
-    parts = [json.loads(path.read_text()) for _, path in jobs]
+    work = functools.partial(_job, arguments, folder, world, measures, start)
+    parts = in_jobs(arguments.jobs, folder, work)
     found = {}
     for name, (_, seconds, changes) in measures.items():
         counts = collections.Counter()
@@ -109,33 +107,19 @@ def _disturb(arguments, folder):
     return found
 
 
-def _fork(arguments, folder, world, measures, job, start):
-    """A job in a process of its own; its id and where its counts will be."""
-    path = folder / f"job-{job}.json"
-    if pid := os.fork():
-        return pid, path
-    cores = sorted(os.sched_getaffinity(0))
-    if arguments.jobs > 1:
-        os.sched_setaffinity(0, {cores[job % len(cores)]})
-    code = 1
-    try:
-        soaks = {
-            name: soak.Soak(
-                BY_NAME[name], world, folder / f"rounds-{job}" / name.replace(" ", "_"), reference,
-                seconds=seconds, changes=changes, fresh=arguments.fresh,
-                generator=soak.seeded(arguments.seed, job, name),
-                contain=children.can_contain(),
-            )
-            for name, (reference, seconds, changes) in measures.items()
-        }  # fmt: skip
-        _rounds(arguments, soaks, start)
-        write_json(
-            path, {name: {"counts": one.counts, "examples": one.examples} for name, one in soaks.items()}
-        )  # fmt: skip
-        code = 0
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+def _job(arguments, folder, world, measures, start, job):
+    """What one process has found: counts and examples by command."""
+    contain = children.can_contain()
+    soaks = {
+        name: soak.Soak(
+            BY_NAME[name], world, folder / f"rounds-{job}" / name.replace(" ", "_"), reference,
+            seconds=seconds, changes=changes, fresh=arguments.fresh, contain=contain,
+            generator=soak.seeded(arguments.seed, job, name),
+        )
+        for name, (reference, seconds, changes) in measures.items()
+    }  # fmt: skip
+    _rounds(arguments, soaks, start)
+    return {name: {"counts": one.counts, "examples": one.examples} for name, one in soaks.items()}
 
 
 def _rounds(arguments, soaks, start):
@@ -165,7 +149,10 @@ def _rounds(arguments, soaks, start):
 
 def _print(found):
     columns = (*soak.COUNTS[1:2], "pairs", *soak.FAULTS, "left_over_beside_finished")
-    print(f"{'':24}" + "".join(f"{name.replace('left_over_beside', 'beside'):>16}" for name in columns))
+    print(
+        f"{'':24}"
+        + "".join(f"{name.replace('left_over_beside', 'beside'):>16}" for name in columns)
+    )
     for name, counts in found.items():
         print(f"{name:24}" + "".join(f"{counts.get(column, 0):>16}" for column in columns))
     for name, counts in found.items():

@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import pathlib
+import resource
 import select
 import signal
 import subprocess
@@ -70,21 +71,22 @@ class Child:
     Args:
         argv: Its arguments.
         log: Path; its output goes to `log.out` and `log.err`.
-        module: Which command: `CLI` or `RUNNER`; or a function without arguments that gives the
-            exit code.
+        module: Which command: `CLI` or `RUNNER`.
         stdin: Path of a file, or `None` for nothing.
         temporary: Folder for `TMPDIR`.
         fresh: Whether in a fresh Python.
         contained: Whether as process 1 of a namespace of its own, as in a container.
         window: Lines that `translate --output` takes at a time, where it is a fork.
+        addresses: Bytes of memory that it may map, where it is a fork.
     """
 
     def __init__(self, argv, log, *, module=CLI, stdin=None, temporary=None, fresh=False,
-                 contained=False, window=None):  # fmt: skip
+                 contained=False, window=None, addresses=None):  # fmt: skip
         self.argv, self.log = list(map(str, argv)), pathlib.Path(log)
         self._module, self._stdin, self._temporary = module, stdin, temporary
         self.fresh, self.contained, self._window = fresh, contained, window
-        self.code, self.started = None, time.monotonic()
+        self._addresses = addresses
+        self.code, self._output = None, None
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if fresh:
             self.pid = self._popen()
@@ -97,11 +99,15 @@ class Child:
 
     @property
     def out(self):
-        return _text(self.log, ".out")
+        return self._output[0] if self._output else _text(self.log, ".out")
 
     @property
     def err(self):
-        return _text(self.log, ".err")
+        return self._output[1] if self._output else _text(self.log, ".err")
+
+    def keep_output(self):
+        """Reads it now; its files may be removed then."""
+        self._output = self.out, self.err
 
     def poll(self):
         """The exit code, minus the signal's number where one has ended it; `None` before."""
@@ -150,7 +156,9 @@ class Child:
 
     def _popen(self):
         with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(open(f"{self.log}{end}", "wb")) for end in (".out", ".err")]
+            files = [
+                stack.enter_context(open(f"{self.log}{end}", "wb")) for end in (".out", ".err")
+            ]
             stdin = stack.enter_context(open(self._stdin or os.devnull, "rb"))
             environment = dict(os.environ)
             if self._temporary:
@@ -183,8 +191,8 @@ class Child:
 
             tempfile.tempdir = None
             os.environ["TMPDIR"] = str(self._temporary)
-        if callable(self._module):
-            return self._module()
+        if self._addresses:
+            resource.setrlimit(resource.RLIMIT_AS, (self._addresses, self._addresses))
         sys.argv = [self._module, *self.argv]
         sys.modules["__main__"] = types.ModuleType("__main__")
         if "--workers" in self.argv:

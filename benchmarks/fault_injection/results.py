@@ -61,7 +61,7 @@ def _content(path):
             return {
                 name: _weights(io.BytesIO(archive.read(name)))
                 if name.endswith(".h5")
-                else _without_times(json.loads(archive.read(name)))
+                else without_times(json.loads(archive.read(name)))
                 for name in archive.namelist()
             }
     if path.suffix == ".h5":
@@ -70,11 +70,11 @@ def _content(path):
         with np.load(path) as file:
             arrays = dict(file)
         progress = json.loads(str(arrays.pop("progress")))
-        return {**arrays, "progress": _without_times(progress)}
+        return {**arrays, "progress": without_times(progress)}
     if path.suffix == ".jsonl":
-        return [_without_times(json.loads(line)) for line in path.read_text().splitlines()]
+        return [without_times(json.loads(line)) for line in path.read_text().splitlines()]
     if path.suffix == ".json":
-        return _without_times(json.loads(path.read_text()))
+        return without_times(json.loads(path.read_text()))
     raise ValueError(f"{path} must be as it was")
 
 
@@ -82,21 +82,21 @@ def _weights(file):
     arrays = {}
     with h5py.File(file) as weights:
         weights.visititems(
-            lambda name, item: arrays.update({name: item[()]})
-            if isinstance(item, h5py.Dataset)
-            else None
+            lambda name, item: (
+                arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
         )
     return arrays
 
 
-def _without_times(value):
+def without_times(value):
     if isinstance(value, dict):
         return {
-            key: _without_times(item)
+            key: without_times(item)
             for key, item in value.items()
             if key not in _TIMES and not key.endswith("seconds") and not _of_dated_file(key)
         }
-    return [_without_times(item) for item in value] if isinstance(value, list) else value
+    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def _of_dated_file(name):

@@ -157,7 +157,11 @@ class Soak:
             found["left"] = [name for name in found["left"] if not re.search(r"/\d+(/|$)", name)]
         else:
             found = differences(folder, self._reference)
-        for kind, names in (("wrong", found["wrong"]), ("lost", found["lost"]), (left, found["left"])):
+        for kind, names in (
+            ("wrong", found["wrong"]),
+            ("lost", found["lost"]),
+            (left, found["left"]),
+        ):
             if names:
                 self._fault(kind, child, ", ".join(names[:6]))
 
@@ -238,7 +242,9 @@ def measured(target, world, folder):
     """Makes a target undisturbed; the seconds that takes and how often the folder changes."""
     folder.mkdir(parents=True)
     start = time.monotonic()
-    child = Child(target.argv(world, folder), folder.with_name(f"{folder.name}-log"), window=_WINDOW)
+    child = Child(
+        target.argv(world, folder), folder.with_name(f"{folder.name}-log"), window=_WINDOW
+    )
     changes = wait_for_changes(folder, child, 10**9, target.limit)
     if child.wait(target.limit) != 0:
         raise RuntimeError(f"{target.name} must succeed. Received: {child.code}: {_tail(child)}")

@@ -148,8 +148,13 @@ class _Cases:
         if damage:
             damage(folder)
         module, argv = self.kind.command(self._world, folder, results, generator)
-        child = Child(argv, results.parent / "log", module=module, window=40, addresses=_ADDRESSES)
+        child = Child(
+            argv, results.parent / "log", module=module, window=40, addresses=_ADDRESSES,
+            learn=damage is None,
+        )  # fmt: skip
         _wait(child, self.kind, folder, results)
+        if damage is None and child.code == 0:
+            child.learnt(0)
         child.keep_output()
         answer = self.kind.answer(child, folder, results)
         shutil.rmtree(results.parent)

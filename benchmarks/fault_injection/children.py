@@ -23,7 +23,7 @@ import time
 import traceback
 import types
 
-from fault_injection import spawning
+from fault_injection import conversions, spawning
 
 ENVIRONMENT = {
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -78,14 +78,15 @@ class Child:
         contained: Whether as process 1 of a namespace of its own, as in a container.
         window: Lines that `translate --output` takes at a time, where it is a fork.
         addresses: Bytes of memory that it may map, where it is a fork.
+        learn: Whether this process takes over what AutoGraph translates there; see `learnt`.
     """
 
     def __init__(self, argv, log, *, module=CLI, stdin=None, temporary=None, fresh=False,
-                 contained=False, window=None, addresses=None):  # fmt: skip
+                 contained=False, window=None, addresses=None, learn=False):  # fmt: skip
         self.argv, self.log = list(map(str, argv)), pathlib.Path(log)
         self._module, self._stdin, self._temporary = module, stdin, temporary
         self.fresh, self.contained, self._window = fresh, contained, window
-        self._addresses = addresses
+        self._addresses, self._learn = addresses, learn
         self.code, self._output = None, None
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if fresh:
@@ -108,6 +109,12 @@ class Child:
     def keep_output(self):
         """Reads it now; its files may be removed then."""
         self._output = self.out, self.err
+
+    def learnt(self, seconds):
+        """Waits for its end, and makes all later forks know what it has learnt; its exit code."""
+        if self.wait(seconds) == 0:
+            conversions.take_over(f"{self.log}.conversions")
+        return self.code
 
     def poll(self):
         """The exit code, minus the signal's number where one has ended it; `None` before."""
@@ -183,9 +190,9 @@ class Child:
             descriptor = os.open(path, flags, 0o644)
             os.dup2(descriptor, number)
             os.close(descriptor)
-        sys.stdin = open(0, closefd=False)
-        sys.stdout = open(1, "w", closefd=False)
-        sys.stderr = open(2, "w", closefd=False, buffering=1)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
         if self._temporary:
             import tempfile
 
@@ -201,7 +208,11 @@ class Child:
             from keras_transformer.decoding.files import translate_file
 
             translate_file.__kwdefaults__["window"] = self._window
-        return sys.modules[self._module].main(self.argv)
+        write = conversions.note(f"{self.log}.conversions") if self._learn else None
+        code = sys.modules[self._module].main(self.argv)
+        if write:
+            write()
+        return code
 
 
 def can_contain():

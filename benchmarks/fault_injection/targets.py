@@ -1,4 +1,4 @@
-"""The commands that write, as the soak disturbs them: arguments, target, and when it is complete."""
+"""The commands that write, as the soak disturbs them."""
 
 import dataclasses
 import pathlib

@@ -170,8 +170,8 @@ class World:
 
     def call(self, name, *argv):
         """Runs a command that must succeed."""
-        child = Child(argv, self.folder / "logs" / name)
-        if child.wait(_LIMIT) != 0:
+        child = Child(argv, self.folder / "logs" / name, learn=True)
+        if child.learnt(_LIMIT) != 0:
             raise RuntimeError(f"{argv} must succeed. Received: {child.code}, {child.err[-2000:]}")
 
     def _trained(self, name, *options):

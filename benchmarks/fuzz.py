@@ -107,7 +107,7 @@ class _Cases:
         favourites = [name for name in self.files if re.search(self.kind.favourites, name)]
         name = generator.choice(favourites if generator.random() < 0.5 else self.files)
         how, child, answer = self._damaged(number, name, generator)
-        outcome = self._outcome(child, answer == self._right_answer(number), name)
+        outcome = self._outcome(child, answer == self._right_answer(number), name, how)
         said = child.err if show else child.err.strip()[-300:]
         return {"case": number, "outcome": outcome, "file": name, "mutation": how,
                 "command": _command(child.argv), "code": child.code, "said": said}  # fmt: skip
@@ -160,13 +160,14 @@ class _Cases:
         shutil.rmtree(results.parent)
         return child, answer
 
-    def _outcome(self, child, is_right, name):
+    def _outcome(self, child, is_right, name, how):
         if child.code == TIMED_OUT:
             return "hung"
         if child.code in (0, None):
             if is_right:
                 return "same"
-            return "other" if re.search(self.kind.free, name) else "wrong"
+            is_free = re.search(self.kind.free, name) or how == self.kind.free_how
+            return "other" if is_free else "wrong"
         if child.code < 0:
             return "signal"
         lines = child.err.strip().splitlines()

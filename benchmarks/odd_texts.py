@@ -106,6 +106,7 @@ class _Three:
         config = kt.TransformerConfig(
             **dict(vocab_size=tokenizer.vocab_size, model_dim=14, num_heads=2, dropout=0.0),
             **dict(encoder_layers=1, decoder_layers=1, intermediate_dim=17),
+            embedding_sharing="none",  # so that a token does not just repeat itself
             **{name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
         )
         model, strategy = _randomised(kt.Transformer(config)), kt.Greedy(max_length=9)
@@ -170,9 +171,11 @@ def _randomised(model):
 
     generator = np.random.default_rng(3)
     for weight in model.trainable_weights:
-        scale = (2 / sum(weight.shape)) ** 0.5 if len(weight.shape) > 1 else 0.1
+        scale = (2 / sum(weight.shape)) ** 0.5 if weight.path.endswith("kernel") else 0.1
+        if weight.path.endswith("embeddings"):
+            scale = weight.shape[1] ** -0.5
         offset = 1.0 if weight.path.endswith("gamma") else 0.0
-        weight.assign(offset + scale * generator.normal(size=weight.shape) * 1.5)
+        weight.assign(offset + scale * generator.normal(size=weight.shape))
     return model
 
 

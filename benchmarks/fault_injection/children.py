@@ -36,6 +36,7 @@ ENVIRONMENT = {
 }
 CLI, RUNNER = "keras_transformer.cli", "keras_transformer.export.runner"
 TIMED_OUT = "timed out"
+_MAY_DIE = 10.0  # seconds that the kernel has for all of a session
 _IMPORTS = (
     *("tensorflow", "tensorflow_text", "keras", "sentencepiece", "h5py", "matplotlib.pyplot"),
     *("sacrebleu", "flatbuffers", "ai_edge_litert.interpreter", CLI, RUNNER),
@@ -147,6 +148,8 @@ class Child:
             (os.kill if only_parent else os.killpg)(self.pid, signal.SIGKILL)
         if self.code is None:
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if not only_parent:
+            self.orphans(_MAY_DIE)
 
     def orphans(self, seconds):
         """What of its session still runs after `seconds` at most: process ids."""

@@ -27,6 +27,7 @@ class Kind:
             command ends; `None` to wait for its end.
         favourites: Pattern of the files that take half of the cases.
         free: Pattern of files that people may edit: another answer is right there too.
+        free_how: A mutation after which another answer is right, whatever the file.
         names: Whether an error must name the file or the folder.
         limit: Seconds for a case.
     """
@@ -39,6 +40,7 @@ class Kind:
     until: object = None
     favourites: str = ""
     free: str = "$^"
+    free_how: str = ""
     names: bool = True
     limit: float = 120.0
 
@@ -64,7 +66,10 @@ def _bytes(path):
 
 def _prepared(child, folder, results):
     out = results / "out"
-    return {path.name: path.read_bytes().hex() for path in out.iterdir()} if out.exists() else None
+    if not out.exists():
+        return None
+    name = str(folder).encode()  # the index names the corpus
+    return {path.name: path.read_bytes().replace(name, b"FOLDER") for path in out.iterdir()}
 
 
 def _last_epoch(run):
@@ -171,7 +176,7 @@ KINDS = {
         Kind("experiment", lambda world: world.experiments, lambda world: world.experiments_other,
              _train, _last_epoch(_in_results), _has_epoch(_in_results, 1), free=".", names=False),
         Kind("corpus", lambda world: world.corpora, lambda world: world.corpora_other,
-             _prepare, _prepared, free=r"(?<!\.gz)$"),
+             _prepare, _prepared, free=r"(?<!\.gz)$", free_how="swapped"),
         Kind("tokenizer", lambda world: world.tokenizers, lambda world: world.tokenizers_other,
              _prepare_with, _prepared, free="."),
     )

@@ -51,7 +51,7 @@ _WORDS = (
 )
 _SURROGATES = [chr(value) for value in (0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xD83D, 0xDE00)]
 _LONG = 1 << 20
-_ALONG = 0.0007  # share of texts of a megabyte
+_ALONG = 0.002  # share of texts of a megabyte
 
 
 class OddTexts:
@@ -73,7 +73,8 @@ class OddTexts:
     def __call__(self):
         """A text: a `str`, which may hold lone surrogates."""
         if self._random.random() < _ALONG:
-            part = self._random.choice(self._kinds)() or " "
+            kinds = (self._spaces, self._one(self._kinds))
+            part = self._one(kinds)() or " "
             return (part * (_LONG // len(part) + 1))[:_LONG]
         text = self._random.choice(self._kinds)()
         if self._random.random() < 0.2:

@@ -130,7 +130,10 @@ class Soak:
 
     def _kill(self, child, folder):
         """Kills it at a random moment, or when it writes; if it does not end before."""
-        parent_alone = self.target.name == WORKERS and self._random.random() < 0.5
+        # What process 1 of a namespace leaves behind, the kernel ends.
+        parent_alone = (
+            self.target.name == WORKERS and not child.contained and self._random.random() < 0.5
+        )
         at_a_change = child.fresh or self._random.random() < 0.5
         if at_a_change:
             changes = self._random.randint(1, max(1, self._changes))

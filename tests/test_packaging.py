@@ -97,7 +97,7 @@ def test_importing_loads_neither_tensorflow_nor_keras(module, repo_root):
 
 def test_the_runner_names_three_dependencies(repo_root):
     files = ("runner", "device_model", "device_folder", "packed_weights")
-    files = [*(f"export/{name}" for name in files), "text/growing"]
+    files = [*(f"export/{name}" for name in files), "text/growing", "atomic", "integrity"]
     paths = [repo_root / PACKAGE / f"{name}.py" for name in files]
     source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     imported = set()

@@ -142,7 +142,7 @@ class Ids:
 
     def _check_array(self, name, size, pad_id, array):
         ids = np.asarray(array)
-        if not ids.size or (0 <= ids.min() and ids.max() < size):
+        if not ids.size or (ids.min() >= 0 and ids.max() < size):
             return
         bad = ~((ids >= 0) & (ids < size))
         if pad_id is not None:

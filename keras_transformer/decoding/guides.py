@@ -34,15 +34,26 @@ def guides_of(translator, count, prefixes, allowed_ids):
 
 
 def check_tokenizer(tokenizer, role, config, vocab_size):
-    """Raises ValueError unless tokenizer and model agree on the vocabulary and special ids.
+    """Raises unless a tokenizer is one, and agrees with the model on vocabulary and special ids.
 
     Args:
         tokenizer: The tokenizer.
         role: The argument that it came in.
         config: The model's.
         vocab_size: V of its side.
+
+    Raises:
+        TypeError: if it lacks one of these attributes.
+        ValueError: if it disagrees with the model.
     """
-    expected = {name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    ids = ("pad_id", "unk_id", "bos_id", "eos_id")
+    missing = [name for name in ("vocab_size", *ids) if not hasattr(tokenizer, name)]
+    if missing:
+        raise TypeError(
+            f"`{role}` must have `vocab_size` and the special ids `pad_id`, `unk_id`, `bos_id` and "
+            f"`eos_id`. Received: {type(tokenizer).__name__} without {', '.join(missing)}"
+        )
+    expected = {name: getattr(config, name) for name in ids}
     for name, ours in {"vocab_size": vocab_size, **expected}.items():
         theirs = getattr(tokenizer, name)
         if ours != theirs:

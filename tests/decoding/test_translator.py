@@ -301,6 +301,17 @@ def test_one_string_is_not_a_list(translator, texts):
         translator.translate(texts)
 
 
+def test_what_a_tokenizer_lacks_is_named():
+    class Own:
+        pad_id = unk_id = bos_id = eos_id = 0
+
+    message = "`tokenizer` must have `vocab_size` and .*Received: Own without vocab_size$"
+    with pytest.raises(TypeError, match=message):
+        Translator(frozen_toy(), Own())
+    with pytest.raises(TypeError, match="`target_tokenizer` must have .* without vocab_size, pad"):
+        Translator(frozen_toy(), _VocabularyOf(V), target_tokenizer=1)
+
+
 def test_the_vocabularies_must_be_of_one_size(tokenizer):
     message = f"same `vocab_size`. Received: tokenizer {tokenizer.vocab_size}, model {V}"
     with pytest.raises(ValueError, match=message):

@@ -5,6 +5,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from backend import array
+from toy_model import toy_transformer
 
 from keras_transformer.training import PaperSchedule, TrainingCheckpoint, average_weights
 from keras_transformer.training import state as state_module
@@ -251,6 +253,38 @@ def test_average_of_large_half_precision_weights_is_finite(tmp_path):
     average_weights([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "c.h5")
     with h5py.File(tmp_path / "c.h5") as file:
         assert file["weight"][0] == 65504.0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16", "float64"])
+def test_average_of_any_dtype_is_the_mean_of_all_files(dtype, tmp_path):
+    def new(seed):
+        return toy_transformer(seed, dtype=dtype, decoder_layers=1)
+
+    paths = [tmp_path / f"{seed}.weights.h5" for seed in range(3)]
+    models = [new(seed) for seed in range(3)]
+    for model, path in zip(models, paths, strict=True):
+        model.save_weights(path)
+    averaged = new(5)
+    averaged.load_weights(average_weights(paths, tmp_path / "average.weights.h5"))
+    wide = "float64" if dtype == "float64" else "float32"
+    for ours, *each in zip(averaged.weights, *(model.weights for model in models), strict=True):
+        mean = np.mean([array(weight).astype("float64") for weight in each], axis=0).astype(wide)
+        assert ours.dtype == each[0].dtype
+        np.testing.assert_array_equal(array(ours), mean.astype(array(ours).dtype), ours.path)
+
+
+def test_an_average_keeps_seeds_and_refuses_quantized_weights(tmp_path):
+    for name, seed in (("a", 3), ("b", 4)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["seed"], file["scale"] = np.array([seed, 9], "uint32"), np.float32([seed])
+    paths = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    with h5py.File(average_weights(paths, tmp_path / "c.h5"), "r") as file:
+        assert file["seed"][()].tolist() == [4, 9] and file["scale"][()].tolist() == [3.5]
+    with h5py.File(tmp_path / "b.h5", "r+") as file:
+        file["kernel"] = np.int8([[1]])
+    with pytest.raises(ValueError, match="weights of floating .*Received: .*b.h5 with kernel of"):
+        average_weights(paths, tmp_path / "d.h5")
+    assert not (tmp_path / "d.h5").exists()
 
 
 def test_average_needs_files_of_one_architecture(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from toy_experiment import write_experiment
 
+from keras_transformer.models.checked_data import Ids
 from keras_transformer.training import load_run
 from keras_transformer.training.replicas import distributed
 from keras_transformer.training.strategies import is_chief, make_strategy, wait_for
@@ -198,6 +199,19 @@ def test_rows_are_shared_out_and_filled_with_pads():
         np.concatenate([weight for _, _, weight in shares]), [*weights, 0, 0, 0]
     )
     assert {inputs["a"].shape for inputs, _, _ in shares} == {(2, 2)}
+
+
+def test_all_workers_stop_at_an_id_outside_the_vocabulary():
+    ids = np.arange(1, 11, dtype="int32").reshape(5, 2)
+
+    def make():
+        return tf.data.Dataset.from_tensors(({"a": ids}, ids))
+
+    assert len(distributed(Workers(), make, 9, Ids({"a": 11}))[0]) == 2
+    for first_share_only in (ids.max(), ids[0, 0]):  # a row of the last worker or of the first
+        known = Ids({"a": first_share_only})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`a` must hold ids in .*id"):
+            distributed(Workers(), make, 9, known)
 
 
 def test_one_process_writes():

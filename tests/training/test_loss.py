@@ -1,9 +1,17 @@
+import re
+
 import keras
 import numpy as np
 import pytest
-from backend import compiled, gradients, in_graph
+from backend import compiled, gradients, in_graph, tensorflow_only
 
-from keras_transformer.training import PaperSchedule, SmoothedCrossEntropy
+from keras_transformer.training import (
+    PaperSchedule,
+    Perplexity,
+    SmoothedCrossEntropy,
+    TokenAccuracy,
+    TokenMeanLoss,
+)
 from keras_transformer.training.loss import token_log_likelihood
 
 RNG = np.random.default_rng(3)
@@ -170,3 +178,70 @@ def test_config_survives():
     config = keras.losses.serialize(loss)
     again = keras.losses.deserialize(config)
     assert again.get_config() == loss.get_config()
+
+
+WRONG_LABELS = {
+    "(B, T, 1)": lambda labels: labels[..., None],
+    "one-hot": lambda labels: np.eye(7, dtype="int32")[labels],
+    "(B,)": lambda labels: labels[:, 0],
+    "(B, T + 1)": lambda labels: np.pad(labels, ((0, 0), (0, 1))),
+    "(1, T)": lambda labels: labels[:1],
+}
+
+
+@pytest.mark.parametrize("metric", [None, TokenAccuracy, Perplexity, TokenMeanLoss])
+@pytest.mark.parametrize("wrong", WRONG_LABELS.values(), ids=WRONG_LABELS)
+def test_labels_of_another_shape_are_named(wrong, metric):
+    labels, logits = batch()
+    wrong = wrong(labels)
+    message = (
+        r"labels must be token ids of shape \(B, T\) for logits \(B, T, V\).*"
+        f"Received: the shape {re.escape(str(wrong.shape))} for logits of shape .3, 5, 7."
+    )
+    call = metric().update_state if metric else SmoothedCrossEntropy()
+    with pytest.raises(ValueError, match=message):
+        call(wrong, logits)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 1), (5,), (3, 2), (3, 5, 7), (5, 3)])
+def test_weights_of_another_shape_are_named(shape):
+    labels, logits = batch()
+    message = (
+        r"`sample_weight` must have the shape \(B,\).* or \(B, T\).*Received: the shape "
+        f"{re.escape(str(shape))} for labels of shape .3, 5."
+    )
+    for call in (SmoothedCrossEntropy(), TokenAccuracy().update_state):
+        with pytest.raises(ValueError, match=message):
+            call(labels, logits, sample_weight=np.ones(shape))
+
+
+def test_weights_that_broadcast():
+    labels, logits = batch()
+    loss, rows = SmoothedCrossEntropy(), np.array([0.5, 2.0, 3.0])
+    expected = float(loss(labels, logits, rows))
+    assert float(loss(labels, logits, rows[:, None])) == pytest.approx(expected, rel=1e-6)
+    assert float(loss(labels, logits, 0.5)) == pytest.approx(float(loss(labels, logits)), rel=1e-6)
+
+
+def test_ragged_labels_and_weights_are_refused():
+    tf = pytest.importorskip("tensorflow")
+    labels, logits = batch()
+    ragged = tf.ragged.constant([[1, 2], [3], [4]])
+    with pytest.raises(ValueError, match=r"labels must be .*Received: a ragged .*`to_tensor`"):
+        SmoothedCrossEntropy()(ragged, logits)
+    with pytest.raises(ValueError, match=r"`sample_weight` must .*Received: a ragged tensor"):
+        SmoothedCrossEntropy()(labels, logits, sample_weight=ragged)
+
+
+@tensorflow_only("a graph for arrays of any rank")
+def test_weights_of_rows_and_of_tokens_on_one_compiled_model():
+    model = keras.Sequential([keras.Input((5, 3)), keras.layers.Dense(7)])
+    model.compile("sgd", SmoothedCrossEntropy(), weighted_metrics=[TokenAccuracy()])
+    inputs, (labels, _) = RNG.normal(size=(3, 5, 3)).astype("float32"), batch()
+    loss = SmoothedCrossEntropy()
+    for weights in (np.ones(3), np.ones((3, 5)), RNG.random(3), RNG.random((3, 5))):
+        expected = float(loss(labels, model(inputs), weights))
+        value, _ = model.train_on_batch(inputs, labels, sample_weight=weights.astype("float32"))
+        assert float(value) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="Received: the shape .*unknown rank for logits"):
+        model.train_on_batch(inputs, labels[..., None])

@@ -1,7 +1,9 @@
 import keras
 import numpy as np
 import pytest
+from backend import compiled, in_graph
 
+import keras_transformer.training as training
 from keras_transformer.training import (
     Perplexity,
     SmoothedCrossEntropy,
@@ -140,6 +142,54 @@ def test_a_label_is_right_when_nothing_is_likelier():
     metric = TokenAccuracy()
     metric.update_state(labels, logits)
     assert float(metric.result()) == pytest.approx(2 / 5)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_label_outside_the_vocabulary_is_never_right(jit):
+    run = compiled if jit else in_graph
+    labels = np.array([[VOCAB, -1, 10**6, 2]])
+    logits = np.full((1, 4, VOCAB), -3.0, "float32")  # a label that is none has the logit 0
+    right, real = run(TokenAccuracy().values)(labels, logits)
+    np.testing.assert_array_equal(right, [[0, 0, 0, 1]])
+    assert np.all(real)
+    metric = Perplexity()
+    metric.update_state(labels, logits)
+    assert np.isnan(float(metric.result()))
+
+
+EXPORTED = [
+    metric
+    for name in training.__all__
+    if isinstance(metric := getattr(training, name), type)
+    and issubclass(metric, keras.metrics.Metric)
+]
+CALLBACKS = {
+    "EarlyStopping": lambda path, **options: keras.callbacks.EarlyStopping(**options),
+    "ModelCheckpoint": lambda path, **options: keras.callbacks.ModelCheckpoint(
+        path / "best.weights.h5", save_best_only=True, save_weights_only=True, **options
+    ),
+    "ReduceLROnPlateau": lambda path, **options: keras.callbacks.ReduceLROnPlateau(**options),
+}
+
+
+@pytest.mark.parametrize("callback", CALLBACKS.values(), ids=CALLBACKS)
+@pytest.mark.parametrize("metric", EXPORTED)
+@pytest.mark.parametrize("monitor", ["val_mine", "mine"])
+def test_callbacks_know_the_direction(metric, callback, monitor, tmp_path):
+    assert {TokenAccuracy, Perplexity, TokenMeanLoss} <= set(EXPORTED)
+    better = 1 if metric is TokenAccuracy else -1
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(VOCAB)])
+    model.compile("sgd", SmoothedCrossEntropy(), metrics=[metric(name="mine")], run_eagerly=True)
+    model.test_on_batch(*data(2))  # makes Keras build the metrics
+    automatic, told = (
+        callback(tmp_path, monitor=monitor, mode=mode)
+        for mode in ("auto", {1: "max", -1: "min"}[better])
+    )
+    for each in (automatic, told):
+        each.set_model(model)
+        each._set_monitor_op()
+        assert each._is_improvement(0.5 + 0.1 * better, 0.5)
+        assert not each._is_improvement(0.5 - 0.1 * better, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -70,3 +70,20 @@ def test_peak_and_warmup_must_be_positive(wrong):
     (name, value) = next(iter(wrong.items()))
     with pytest.raises(ValueError, match=f"`{name}` must be positive. Received: {name}={value}"):
         InverseSquareRootSchedule(**{"peak": 1.0, **wrong})
+
+
+def test_is_for_the_optimizer_and_not_for_callbacks_of_epochs():
+    def fit(rate, *callbacks):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(rate), "mse", jit_compile=False)
+        x, y = np.ones((2, 3)), np.ones((2, 2))
+        return model.fit(x, y, epochs=2, verbose=0, callbacks=list(callbacks)).history
+
+    schedule, by_epoch = PaperSchedule(5, 3), keras.callbacks.LearningRateScheduler
+    with pytest.raises(ValueError, match="`schedule` function should be a float"):
+        fit(0.1, by_epoch(schedule))
+    with pytest.raises(TypeError, match="its learning rate is not settable"):
+        fit(schedule, by_epoch(lambda epoch: 0.1))
+    steps_per_epoch = 1  # the example of the docstring
+    rates = fit(0.1, by_epoch(lambda epoch: float(schedule((epoch + 1) * steps_per_epoch))))
+    assert rates["learning_rate"] == pytest.approx([float(schedule(1)), float(schedule(2))])

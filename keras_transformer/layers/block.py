@@ -1,6 +1,7 @@
 """What both blocks share: sub-layers, each with a residual path, a norm and dropout."""
 
 import keras
+from keras import ops
 
 from keras_transformer.arguments import (
     check_block,
@@ -173,6 +174,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             **norm: `padding_mask` and `training`, for `normalized`.
         """
         states = getattr(self, f"{name}_dropout")(outputs, training=norm.get("training", False))
+        states = ops.cast(states, self.compute_dtype)  # a sub-layer may have another policy
         if self.use_residual:
             states = inputs + states
         if self.residual == "b2t" and block_inputs is not None:

@@ -1,0 +1,105 @@
+"""A model's inputs are those it has: a key too many or too few is an error that names it."""
+
+import keras
+import numpy as np
+import pytest
+from backend import tensorflow_only
+from toy_model import PAD, frozen_toy, sources, targets, toy_config, toy_transformer
+
+from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
+from keras_transformer.training import SmoothedCrossEntropy
+
+T, S = 5, 7
+BATCH = {"source_ids": sources([S, 3]), "target_ids": targets(2, T)}
+LABELS = targets(2, T, seed=3)
+FURTHER = {**BATCH, "id": targets(2, T)}  # sorts before the others
+UNKNOWN = r"must be \['source_ids', 'target_ids'\].*where \['id'\] are unknown and \[\] are missing"
+MISSING = r"where \[\] are unknown and \['target_ids'\] are missing"
+WAYS = {
+    "a call": lambda model, x, y: model(x),
+    "fit": lambda model, x, y: model.fit(x, y, verbose=0),
+    "validation": lambda model, x, y: model.fit(BATCH, y, validation_data=(x, y), verbose=0),
+    "evaluate": lambda model, x, y: model.evaluate(x, y, verbose=0),
+    "predict": lambda model, x, y: model.predict(x, verbose=0),
+    "train_on_batch": lambda model, x, y: model.train_on_batch(x, y),
+    "test_on_batch": lambda model, x, y: model.test_on_batch(x, y),
+    "predict_on_batch": lambda model, x, y: model.predict_on_batch(x),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = toy_transformer(encoder_layers=1, decoder_layers=1)
+    model.compile("sgd", SmoothedCrossEntropy(0.1, pad_id=PAD), jit_compile=False)
+    return model
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_keys_too_many_and_too_few_are_named(model, way):
+    before = model.get_weights()
+    for inputs, message in (
+        (FURTHER, UNKNOWN),
+        ({**FURTHER, "id": np.array(["a", "b"])}, UNKNOWN),  # and not that it is text
+        ({"source_ids": BATCH["source_ids"]}, MISSING),
+        ({"source_ids": BATCH["source_ids"], "id": LABELS}, r"\['id'\] .* \['target_ids'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            way(model, inputs, LABELS)
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+@tensorflow_only("tf.data")
+def test_in_data_sets_too(model):
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensors((FURTHER, LABELS))
+    for way in (model.fit, model.evaluate, model.predict):
+        with pytest.raises(ValueError, match=UNKNOWN):
+            way(data, verbose=0)
+    with pytest.raises(ValueError, match=UNKNOWN):
+        model.predict(data.map(lambda inputs, labels: inputs), verbose=0)
+    with pytest.raises(ValueError, match=UNKNOWN):
+        model.fit(BATCH, LABELS, validation_data=data, verbose=0)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="Keras wraps it in a RuntimeError")
+def test_from_a_generator_too(model):
+    with pytest.raises(ValueError, match=UNKNOWN):
+        model.fit(iter([(FURTHER, LABELS)]), steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.parametrize("make", [SequenceClassifier, TokenClassifier, LanguageModel])
+def test_of_models_with_one_input(make):
+    model = make(toy_config(), *([] if make is LanguageModel else [3]))
+    ids, name = BATCH["source_ids"], model.inputs[0].name
+    np.testing.assert_array_equal(model({name: ids}), model(ids))
+    with pytest.raises(ValueError, match=r"where \['id'\] are unknown and \[\] are missing"):
+        model({name: ids, "id": ids})
+    with pytest.raises(ValueError, match=rf"\['ids'\] are unknown and \['{name}'\] are missing"):
+        model.predict({"ids": ids}, verbose=0)
+
+
+def test_lists_in_the_order_of_inputs_still_work():
+    model = frozen_toy()
+    np.testing.assert_array_equal(model([*BATCH.values()]), model(BATCH))
+
+
+def test_a_mask_is_refused():
+    """A model finds its padding itself; Keras would drop the mask with a warning."""
+    with pytest.raises(ValueError, match="`mask` must be None: a Transformer finds its padding"):
+        frozen_toy()(BATCH, mask=np.ones((2, S), bool))
+
+
+@tensorflow_only("ragged tensors")
+def test_ragged_ids_are_refused(model):
+    import tensorflow as tf
+
+    ragged = {**BATCH, "source_ids": tf.ragged.constant([[9, 7, 6], [5, 6]], dtype="int32")}
+    message = r"must be dense.*to_tensor\(pad_id\).*Received: a ragged tensor of shape \(2, None\)"
+    for way in WAYS.values():
+        with pytest.raises(ValueError, match=message):
+            way(model, ragged, LABELS)
+    data = tf.data.Dataset.from_tensors((ragged, LABELS))
+    with pytest.raises(ValueError, match=message):
+        model.fit(data, verbose=0)

@@ -18,7 +18,7 @@ from keras_transformer.text.shard_index import shard_file
 from keras_transformer.text.sharding import KIND, check_options, corpus_name, finish, rows
 from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.text.tokenized import tokenize_chunk
-from keras_transformer.text.tokenizer import load_tokenizer
+from keras_transformer.text.tokenizer import check_special_ids, load_tokenizer
 
 _CHUNK = 1024  # pairs that travel together
 _FAULTS = "faults.json"
@@ -75,6 +75,7 @@ def prepare_with_beam(
             f"Received: {corpus_name(corpus)}"
         )
     tokenizers = tokenizer, target_tokenizer or tokenizer
+    check_special_ids(*tokenizers)
     with new_folder(folder, what=KIND) as temporary:
         # A worker that the runner has given up may still write here: what it writes stays out of
         # the folder.

@@ -96,13 +96,7 @@ class PackedModel:
         largest = _largest(self._metadata, self._metadata["max_source_length"])
         self._words, self._buffers = {}, {}
         for name in names:
-            try:
-                memory = mmap.mmap(-1, 4 * (largest[name] + 1) + _BEYOND)
-            except (OSError, OverflowError, ValueError) as error:
-                raise ValueError(
-                    f"there must be memory for what {METADATA_FILE} says that `{name}` may hold, "
-                    f"{largest[name]} numbers. Received: {error}"
-                ) from error
+            memory = mmap.mmap(-1, 4 * (largest[name] + 1) + _BEYOND)
             self._words[name] = np.frombuffer(memory, np.int32)
             self._buffers[name] = TensorBuffer.create_from_host_memory(self._words[name])
 
@@ -169,7 +163,7 @@ def _largest_by_metadata(metadata, length):
 
 def _count(fields, name):
     value = fields.get(name)
-    if type(value) is not int or not 0 <= value < 2**31:
+    if type(value) is not int or value < 0:
         raise ValueError(
             f"with `weight_cache` {METADATA_FILE} must have `{name}`, a count, as exports write "
             f"it: export the model again. Received: {value!r}"

@@ -17,7 +17,7 @@ from keras_transformer.text.shard_index import shard_file
 from keras_transformer.text.sharding import KIND, check_options, corpus_name, finish, rows
 from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.text.tokenized import tokenize_chunk
-from keras_transformer.text.tokenizer import load_tokenizer
+from keras_transformer.text.tokenizer import check_special_ids, load_tokenizer
 
 _CHUNK = 1024  # pairs that travel together
 _FAULTS = "faults.json"
@@ -74,6 +74,7 @@ def prepare_with_beam(
             f"Received: {corpus_name(corpus)}"
         )
     tokenizers = tokenizer, target_tokenizer or tokenizer
+    check_special_ids(*tokenizers)
     # A worker that the runner has given up may still write parts: they stay out of the folder.
     with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
         _run(beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)

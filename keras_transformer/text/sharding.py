@@ -10,6 +10,7 @@ from keras_transformer.text.lines import Faults
 from keras_transformer.text.shard_index import INDEX, make_index, shard_file
 from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.text.tokenized import check_not_empty, tokenized_chunks
+from keras_transformer.text.tokenizer import check_special_ids
 
 KIND = "a prepared corpus"
 _SHARD_TEXT = 64 << 20  # bytes of text, both sides
@@ -57,6 +58,7 @@ def prepare(
     """
     shards = check_options(corpus, max_length, shards, seed, compression)
     tokenizers = tokenizer, target_tokenizer or tokenizer
+    check_special_ids(*tokenizers)
     faults = Faults()
     with new_folder(folder, what=KIND) as temporary, contextlib.ExitStack() as open_files:
         writers = []

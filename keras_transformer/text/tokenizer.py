@@ -173,6 +173,17 @@ def without_surrogates(text):
     return text
 
 
+def check_special_ids(source, target):
+    """Raises a `ValueError` if two tokenizers differ in a special id: a model has one set."""
+    names = ("pad_id", "unk_id", "bos_id", "eos_id")
+    ids, others = ({name: getattr(side, name) for name in names} for side in (source, target))
+    if ids != others:
+        raise ValueError(
+            "both tokenizers must have the same special ids. "
+            f"Received: source {ids}, target {others}"
+        )
+
+
 def find_tokenizer(folder, name="tokenizer"):
     """The file of a tokenizer in a folder, `name.model` or `name.json`; `None` if there is none."""
     paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in (".model", ".json")]

@@ -79,6 +79,8 @@ def train(experiment, run_dir, *, resume=True):
     run_dir = Path(run_dir)
     experiment.check_files()
     experiment.decoding.search()  # raises now, and not when the trained model is to translate
+    if experiment.tokenizer.file:
+        Tokenizers.make(experiment.tokenizer, ()).config_fields()
     strategy = make_strategy(experiment.training.strategy)
     with contextlib.ExitStack() as held:
         if is_chief(strategy):

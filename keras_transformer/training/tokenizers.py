@@ -16,6 +16,7 @@ from keras_transformer.text import (
     read_lines,
 )
 from keras_transformer.text.lines import check_file
+from keras_transformer.text.tokenizer import check_special_ids
 from keras_transformer.training.experiment import section_from_text
 from keras_transformer.training.progress import say
 from keras_transformer.training.record import MODEL_FILE, check_record
@@ -41,14 +42,9 @@ class Tokenizers(NamedTuple):
         Raises:
             ValueError: if the two differ in a special id, of which a model has one set.
         """
+        check_special_ids(*self)
         names = ("pad_id", "unk_id", "bos_id", "eos_id")
         ids = {name: getattr(self.source, name) for name in names}
-        others = {name: getattr(self.target, name) for name in names}
-        if ids != others:
-            raise ValueError(
-                "both tokenizers must have the same special ids. "
-                f"Received: source {ids}, target {others}"
-            )
         fields = {"vocab_size": self.source.vocab_size, **ids}
         if not self.are_joint:
             fields["target_vocab_size"] = self.target.vocab_size

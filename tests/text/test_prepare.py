@@ -206,3 +206,16 @@ def test_the_index_by_hand(tokenizer, tmp_path):
     assert index["format"] == 1 and index["pairs"] == 1 and index["seed"] == 5
     assert index["shards"][0]["length_counts"] == [[4, 1]]  # the space, b, c and EOS
     assert index["tokenizer"]["vocab_size"] == tokenizer.vocab_size
+
+
+def test_tokenizers_of_other_special_ids_are_refused_before_any_work(tokenizer, tmp_path):
+    other = SentencePieceTokenizer.train(["a b c d e f g h"] * 3, 16, model_type="char")
+    other.eos_id = 5
+
+    def no_pairs():
+        raise AssertionError("nothing is to be read")
+        yield
+
+    with pytest.raises(ValueError, match="both tokenizers must have the same special ids"):
+        prepare(no_pairs(), tokenizer, tmp_path / "p", max_length=8, target_tokenizer=other)
+    assert list(tmp_path.iterdir()) == []

@@ -221,11 +221,13 @@ def _translate_function(arguments):
 def export(arguments):
     path = _new_artifact(arguments)
     run = _load_run(arguments)
+    longest = arguments.max_source_length
+    longest = run.max_source_length if longest is None else longest
     options = {
-        "samples": _lines(arguments.samples) or run.samples,
+        "samples": _lines(arguments.samples) or run.samples_within(longest),
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
-        "max_source_length": run.max_source_length,
+        "max_source_length": longest,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.saved_model import export_saved_model

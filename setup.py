@@ -18,16 +18,20 @@ PACKAGES = [
     "keras_transformer.interop",
 ]
 
-LITERT = ["ai-edge-litert>=2.1", "litert-quantizer>=0.11"]
-EXAMPLES = ["babel", "rich", "scikit-learn"]
+# Whatever we import is named by what needs it, even where another package brings it, and has an
+# upper bound: above the newest that the tests ran on, at the next number that may break things.
+LITERT = ["ai-edge-litert>=2.1,<2.4", "litert-quantizer>=0.11,<0.12", "flatbuffers<26"]
+EXAMPLES = ["babel<3", "rich<16", "scikit-learn<2"]
 # The other backend that layers, models and decoding run on.
-JAX = ["jax[cpu]"]
-PLOTS = ["matplotlib>=3.8"]
+JAX = ["jax[cpu]<0.11"]
+PLOTS = ["matplotlib>=3.8,<4"]
 # The official protos, for the client in export/serving.
-SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
+SERVING = ["tensorflow-serving-api>=2.20,<2.22", "grpcio<2"]
 # importlib_resources: what tensorflow-datasets imports without asking for it.
-TFDS = ["tensorflow-datasets", "importlib_resources"]
-BEAM = ["apache-beam"]
+TFDS = ["tensorflow-datasets<5", "importlib_resources<8"]
+BEAM = ["apache-beam<3"]
+# The other runtime that our weights are written for.
+CTRANSLATE2 = ["ctranslate2<5"]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -40,10 +44,11 @@ EXTRAS = {
     "tfds": TFDS,
     "beam": BEAM,
     "tf-models": TF_MODELS,
+    "ctranslate2": CTRANSLATE2,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
-    # ctranslate2: the other runtime that our weights are written for.
-    "test": ["pytest>=8", "pytest-xdist", "hypothesis", "ruff"]
-    + ["setuptools>=70.1,<81", "ctranslate2"]
+    "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18"]
+    + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
+    + CTRANSLATE2
     + JAX
     + LITERT
     + EXAMPLES
@@ -72,14 +77,15 @@ setup(
     packages=PACKAGES,
     install_requires=[
         "tensorflow>=2.20,<2.22",
-        "keras>=3.13",
+        "keras>=3.13,<3.16",
         # 2.21.0 cannot be imported; there are no Windows wheels.
-        'tensorflow-text>=2.20,!=2.21.0; platform_system != "Windows"',
-        "sentencepiece",
-        "sacrebleu",
+        'tensorflow-text>=2.20,!=2.21.0,<2.22; platform_system != "Windows"',
+        "sentencepiece<0.3",
+        "sacrebleu<3",
         # Not a dependency of TensorFlow any more since 2.21, but its summaries need it.
-        "tensorboard",
-        "numpy",
+        "tensorboard<2.22",
+        "numpy<2.5",
+        "h5py<4",
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},

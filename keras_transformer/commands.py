@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 
+from keras_transformer.arguments import check_size
 from keras_transformer.folders import check_new_folder, check_writable
 from keras_transformer.inputs import (
     chunks,
@@ -256,6 +257,7 @@ def _translate_function(arguments):
 
 
 def export(arguments):
+    check_size(optional=True, max_source_length=arguments.max_source_length)
     path = _new_artifact(arguments)
     check_writable(path)
     for samples in (arguments.samples, arguments.references, arguments.calibration):
@@ -263,11 +265,13 @@ def export(arguments):
             check_file(samples)
     _check_run(arguments)
     run = _load_run(arguments)
+    longest = arguments.max_source_length
+    longest = run.max_source_length if longest is None else longest
     options = {
-        "samples": listed_lines(arguments.samples) or run.samples,
+        "samples": listed_lines(arguments.samples) or run.samples_within(longest),
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
-        "max_source_length": run.max_source_length,
+        "max_source_length": longest,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.saved_model import export_saved_model

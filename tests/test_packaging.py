@@ -1,7 +1,9 @@
 """What a user installs: the wheel's contents, a cheap import, a runner that needs little."""
 
 import ast
+import contextlib
 import importlib
+import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ from email.parser import BytesParser
 from statistics import median
 
 import pytest
+from packaging.requirements import Requirement
 
 import keras_transformer
 
@@ -78,6 +81,79 @@ def test_the_metadata_of_the_wheel(wheel):
     assert set(metadata.get_all("Provides-Extra")) >= {"litert", "examples", "tf-models", "test"}
     entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert "keras-transformer = keras_transformer.cli:main" in entry_points
+
+
+# Of what is imported under another name than it is installed by; of what a script starts.
+DISTRIBUTIONS = {
+    "ai_edge_litert": "ai-edge-litert",
+    "apache_beam": "apache-beam",
+    "fontTools": "fonttools",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "litert_quantizer": "litert-quantizer",
+    "official": "tf-models-official",
+    "sklearn": "scikit-learn",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_serving": "tensorflow-serving-api",
+    "tensorflow_text": "tensorflow-text",
+    "tf_keras": "tf-keras",
+}
+
+
+def requirements(wheel):
+    """The wheel's `Requirement`s by extra, those of all under `""`."""
+    info = f"keras_transformer_edge-{keras_transformer.__version__}.dist-info"
+    metadata = BytesParser().parsebytes(wheel.read(f"{info}/METADATA"))
+    found = {extra: [] for extra in ("", *metadata.get_all("Provides-Extra"))}
+    for line in metadata.get_all("Requires-Dist"):
+        requirement = Requirement(line)
+        extra = re.search(r"extra == \W(\S+)\W", str(requirement.marker or ""))
+        found[extra.group(1) if extra else ""].append(requirement)
+    return found
+
+
+def distributions(path, ours):
+    """What a file imports, and what tests look for, by the names to install it by."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "importorskip":
+            found.add(ast.literal_eval(node.args[0]))
+    names = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - ours
+    return {DISTRIBUTIONS.get(name, name) for name in names}
+
+
+def test_whatever_is_imported_is_named_by_one_extra(wheel, repo_root):
+    """Of the tests that is `test`: what another package happens to bring may stop to come."""
+    named = {
+        extra: {requirement.name for requirement in listed}
+        for extra, listed in requirements(wheel).items()
+    }
+    roots = [repo_root / name for name in (PACKAGE, "export", "examples", "tests")]
+    files = [path for root in roots for path in root.rglob("*.py")]
+    files = [path for path in files if "node_modules" not in path.parts]
+    ours = {PACKAGE, *(path.stem for path in files if path.is_relative_to(roots[2]))}
+    ours |= {path.stem for path in files if path.is_relative_to(roots[3])}
+    unnamed = {}
+    for path in files:
+        extras = {"test": named["test"]} if path.is_relative_to(roots[3]) else named
+        needed = distributions(path, ours) - named[""]
+        if not any(needed <= extra for extra in extras.values()):
+            unnamed[path.relative_to(repo_root).as_posix()] = sorted(needed)
+    assert unnamed == {}
+
+
+def test_every_requirement_has_an_upper_bound_that_is_met_here(wheel):
+    for extra, listed in requirements(wheel).items():
+        for requirement in listed:
+            operators = {specifier.operator for specifier in requirement.specifier}
+            assert operators & {"<", "<=", "~=", "=="}, (extra, str(requirement))
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                installed = importlib.metadata.version(requirement.name)
+                assert requirement.specifier.contains(installed), str(requirement)
 
 
 def test_importing_the_package_is_cheap(repo_root):

@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+from keras_transformer.arguments import check_size
 from keras_transformer.atomic import TargetInUseError, locked, new_folder
 from keras_transformer.config import TransformerConfig
 from keras_transformer.folders import received
@@ -62,6 +63,29 @@ class Run:
     def max_source_length(self):
         """Most source tokens to translate: 1024, or as many as training saw."""
         return max(1024, self.experiment.data.max_length)
+
+    def samples_within(self, max_source_length):
+        """The sentences of the validation set to compare an export on that are no longer.
+
+        Args:
+            max_source_length: Most source tokens, EOS included.
+
+        Raises:
+            ValueError: if all are longer.
+        """
+        check_size(max_source_length=max_source_length)
+        lengths = [len(self.tokenizer.encode(text)) + 1 for text in self.samples]
+        found = tuple(
+            text
+            for text, length in zip(self.samples, lengths, strict=True)
+            if length <= max_source_length
+        )
+        if lengths and not found:
+            raise ValueError(
+                "`max_source_length` must not be below the shortest of the run's samples, "
+                f"{min(lengths)} tokens. Received: max_source_length={max_source_length}"
+            )
+        return found
 
     def translator(self, *, jit_compile=False):
         """A `Translator` with the experiment's strategy; `jit_compile` is its argument."""

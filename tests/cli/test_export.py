@@ -82,6 +82,29 @@ def test_of_two_exports_at_once_the_second_is_refused(run_dir, tmp_path, fails, 
     assert [path.name for path in tmp_path.rglob("*")] == ["new"] * (form == "savedmodel")
 
 
+@pytest.mark.parametrize("form", ["savedmodel", "litert"])
+def test_export_bounds_the_source(run_dir, tmp_path, fails, monkeypatch, form):
+    module = {"savedmodel": "saved_model.export_saved_model", "litert": "litert.export_litert"}[
+        form
+    ]
+
+    def export(model, tokenizer, path, *, samples, max_source_length, **kwargs):
+        longest = max(len(tokenizer.encode(sample)) + 1 for sample in samples)
+        raise RuntimeError(f"{max_source_length} {longest <= max_source_length}")
+
+    monkeypatch.setattr(f"keras_transformer.export.{module}", export)
+
+    def exported(*bound):
+        return fails("export", run_dir, tmp_path / "new", "--to", form, *bound)
+
+    assert exported().endswith("error: 1024 True")
+    assert exported("--max-source-length", "7").endswith("error: 7 True")
+    assert "`max_source_length` must be a positive integer" in exported("--max-source-length", "0")
+    line = exported("--max-source-length", "1")
+    assert "must not be below the shortest of the run's samples, " in line
+    assert line.endswith("tokens. Received: max_source_length=1")
+
+
 def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root):
     script = (
         "import sys, time; from keras_transformer import cli\n"

@@ -1,4 +1,4 @@
-"""The script that builds a site of export/web: what it reads, replaces and carries. Needs Node 20."""
+"""The script that builds a site of export/web: what it reads, replaces, carries. Needs Node 20."""
 
 import hashlib
 import io

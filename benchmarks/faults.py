@@ -39,7 +39,7 @@ from fault_injection.world import World
 from reporting import options_of, processor, say, write_json
 
 _KILLS, _PAIRS = 50, 20
-_QUICK_KILLS, _QUICK_PAIRS = 3, 1
+_QUICK_KILLS, _QUICK_PAIRS = 2, 1
 
 
 def main():
@@ -88,7 +88,13 @@ def _disturb(arguments, folder):
     for name in arguments.only:
         reference = folder / "reference" / name.replace(" ", "_")
         BY_NAME[name].argv(world, folder)  # has its inputs made
-        measures[name] = reference, *soak.measured(BY_NAME[name], world, reference)
+        if not arguments.quick:  # first as all later ones are not
+            learning = reference.with_name(f"{reference.name}-learning")
+            soak.measured(BY_NAME[name], world, learning, learn=True)
+        measures[name] = (
+            reference,
+            *soak.measured(BY_NAME[name], world, reference, learn=arguments.quick),
+        )
         say(f"{name}: {measures[name][1]:.1f} s, {measures[name][2]} changes of its folder")
     work = functools.partial(_job, arguments, folder, world, measures, start)
     parts = in_jobs(arguments.jobs, folder, work)

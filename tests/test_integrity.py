@@ -4,7 +4,13 @@ import hashlib
 
 import pytest
 
-from keras_transformer.integrity import check_file, checksum, read_json
+from keras_transformer.integrity import (
+    check_file,
+    check_sealed_file,
+    checksum,
+    read_json,
+    seal_file,
+)
 
 WHAT = "the index of shards"
 
@@ -51,3 +57,23 @@ def test_a_record_is_read(tmp_path):
         read_json(tmp_path / "a.json", WHAT)
     (tmp_path / "a.json").write_text('{"a": 1, "b": []}')
     assert read_json(tmp_path / "a.json", WHAT, {"a": int}) == {"a": 1, "b": []}
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"a" * 71, b"a" * (1 << 20)])
+def test_a_sealed_file_tells_of_any_change(tmp_path, content):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="a.npz must be as it was.*: mend it. Received: no check"):
+        check_sealed_file(path, "mend it")
+    check_sealed_file(path, "mend it", required=False)  # a file of others
+    seal_file(path)
+    sealed = path.read_bytes()
+    check_sealed_file(path, "mend it")
+    assert sealed.startswith(content) and len(sealed) == len(content) + 72
+    for other in (sealed[:-1], sealed[1:], sealed + b"0", b"b" + sealed, sealed[:-1] + b"x"):
+        path.write_bytes(other)
+        with pytest.raises(ValueError, match="a.npz must be as it was written"):
+            check_sealed_file(path, "mend it")
+    path.write_bytes(b"b" + sealed)
+    with pytest.raises(ValueError, match="Received: other content than its checksum says"):
+        check_sealed_file(path, "mend it", required=False)

@@ -1,5 +1,6 @@
 """`keras-transformer translate`: texts, standard input, and whole files in several ways."""
 
+import functools
 import importlib.util
 import io
 import json
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from keras_transformer import cli, commands
+from keras_transformer.atomic import locked
 from keras_transformer.decoding import result
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.training import load_run
@@ -96,6 +98,21 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
     first = json.loads(output.read_text().splitlines()[0])["translations"]
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--beam-pipeline=--no"]])
+def test_an_output_that_cannot_be_is_told_before_a_model_is_loaded(
+    fails, run_dir, tmp_path, monkeypatch, options
+):
+    monkeypatch.setattr(commands, "_load_run", functools.partial(pytest.fail, "too late"))
+    (tmp_path / "in.txt").write_text("ba\n")
+    command = ("translate", run_dir, "--input", tmp_path / "in.txt", *options, "--output")
+    for place in (tmp_path, "/dev/null"):
+        assert "need a new file, not a folder, a device, a pipe" in fails(*command, place)
+    with locked(tmp_path / "out"):
+        line = fails(*command, tmp_path / "out")
+    assert f"out, which is being written by process {os.getpid()}" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_xla_writes_the_same_file(run_dir, tmp_path, monkeypatch):

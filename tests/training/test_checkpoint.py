@@ -305,10 +305,13 @@ def test_a_damaged_state_is_one_clear_line(tmp_path):
 
 
 def test_a_damaged_snapshot_is_one_clear_line(tmp_path):
-    fit(make_model(), tmp_path)
-    best, (_, last) = tmp_path / "best.weights.h5", sorted(tmp_path.glob("epoch-*"))[-2:]
-    for path in (best, last):
-        content, model = path.read_bytes(), make_model()
+    checkpoint, model = TrainingCheckpoint(tmp_path, STEPS), make_model()
+    checkpoint.set_model(model)
+    model.optimizer.build(model.trainable_variables)
+    checkpoint.on_epoch_begin(0)
+    checkpoint.on_epoch_end(0, {"val_loss": 1.0})
+    for path in (tmp_path / "best.weights.h5", tmp_path / "epoch-0001.weights.h5"):
+        content = path.read_bytes()
         path.write_bytes(content[:-80] + b"\0" * 80)
         with pytest.raises(ValueError, match=f"{path.name} must be .*: delete it to go on without"):
             TrainingCheckpoint(tmp_path, STEPS).restore(model)
@@ -325,7 +328,7 @@ def test_average_of_a_cut_file_of_others(tmp_path, size):
     two = tmp_path / "two.weights.h5"
     two.write_bytes(one.read_bytes()[:size])
     for paths in ([one, two], [two, one]):
-        with pytest.raises(ValueError, match="weights must be in a whole HDF5 file.*two.weights"):
+        with pytest.raises(ValueError, match="paths.*two.weights|a whole HDF5 file.*two.weights"):
             average_weights(paths, tmp_path / "average.weights.h5")
     assert sorted(path.name for path in tmp_path.iterdir()) == [one.name, two.name]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import warnings
 from pathlib import Path
@@ -133,6 +134,11 @@ def check_folder(run_dir, experiment, resume):
         FileNotFoundError, ValueError: if a file of it is missing or damaged.
     """
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        if os.path.ismount(run_dir):  # nothing can be renamed to it
+            raise FileExistsError(
+                "a new run needs a folder within a volume, not where the volume is mounted. "
+                f"Received: {run_dir}"
+            )
         return False
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise FileExistsError(
@@ -188,6 +194,9 @@ def hold_folder(held, run_dir, experiment, resume):
             raise
     if check_folder(run_dir, experiment, resume):  # which another may have made by now
         hold_inside(held, run_dir)
+        if not (run_dir / RECORD_FILE).exists():
+            names = (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE, *Tokenizers.files(run_dir))
+            write_record(run_dir, {name: run_dir / name for name in names})
 
 
 def hold_inside(held, run_dir):

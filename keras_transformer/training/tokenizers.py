@@ -66,12 +66,18 @@ class Tokenizers(NamedTuple):
             FileNotFoundError: if there is none.
             ValueError: if they are not those that the run's record tells of.
         """
-        paths = [find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME)]
-        check_record(folder, [path.name for path in paths if path], unread={MODEL_FILE})
-        if paths[0] is None:
+        check_record(folder, cls.files(folder), unread={MODEL_FILE})
+        source, target = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        if source is None:
             raise FileNotFoundError(f"a run folder must hold its tokenizer. Received: {folder}")
-        source = load_tokenizer(paths[0])
-        return cls(source, source if paths[1] is None else load_tokenizer(paths[1]))
+        source = load_tokenizer(source)
+        return cls(source, source if target is None else load_tokenizer(target))
+
+    @staticmethod
+    def files(folder):
+        """The names of the files that `load` reads."""
+        paths = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        return [path.name for path in paths if path is not None]
 
     @classmethod
     def make(cls, section, corpus):

@@ -65,7 +65,6 @@ LEFT_BEHIND = (
     "../.run.lock",
     ".training.lock",
     ".0123abcd.writing.model.keras",
-    "checkpoints/.0123abcd.writing.state.npz",
     "checkpoints/.89abcdef.writing.epoch-0099.weights.h5",
     "checkpoints/.state.npz.lock",
     "plots/.0123abcd.writing.training.png",
@@ -204,13 +203,15 @@ def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     process.wait()
     assert not (tmp_path / "killed" / "model.keras").exists()
     assert start(tmp_path / "killed").wait() == 0
+    assert not list(tmp_path.rglob(".*"))
 
     assert_same_run(tmp_path / "killed", tmp_path / "straight")
 
 
 def test_killed_after_the_last_step_only_finishes(finished, toy, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "model.keras").unlink()
+    for name in ("model.keras", "run.json"):  # the first runs had no record
+        (tmp_path / "run" / name).unlink()
     train(Experiment.load(toy), tmp_path / "run")
     assert_same_run(tmp_path / "run", finished)
 

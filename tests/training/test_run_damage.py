@@ -3,13 +3,14 @@
 import functools
 import os
 import shutil
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from keras_transformer.atomic import TargetInUseError, locked
 from keras_transformer.training import Experiment, load_run, run_folder, train
 from keras_transformer.training import run as run_module
+from keras_transformer.training.record import check_record
 
 
 def copied(finished, path, *, interrupted):
@@ -51,6 +52,13 @@ def test_a_folder_that_two_see_by_different_paths(finished, toy, tmp_path, monke
         train(Experiment.load(toy), run_dir)
 
 
+def test_a_new_run_where_a_volume_is_mounted(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.path.ismount", lambda path: True)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileExistsError, match="a folder within a volume, .* Received: .*run"):
+        train(Experiment.load(toy), tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", ["model.keras", "config.json", "tokenizer.model", "samples.txt"])
 def test_a_damaged_run_is_not_loaded(finished, toy, tmp_path, name):
     run_dir = copied(finished, tmp_path / "run", interrupted=False)
@@ -60,10 +68,11 @@ def test_a_damaged_run_is_not_loaded(finished, toy, tmp_path, name):
         with pytest.raises(ValueError, match=f"{name} must be the file that run.json was written"):
             load_run(run_dir)
     if name != "model.keras":
-        (run_dir / "model.keras").unlink()
+        (run_dir / "model.keras").rename(tmp_path / "model.keras")
         with pytest.raises(ValueError, match=f"{name} must be the file that run.json was written"):
             train(Experiment.load(toy), run_dir)
-    (run_dir / name).unlink(missing_ok=True)
+        (tmp_path / "model.keras").rename(run_dir / "model.keras")
+    (run_dir / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
         load_run(run_dir)
 
@@ -90,31 +99,28 @@ def test_damaged_metrics_are_told_before_training(finished, toy, tmp_path):
         train(Experiment.load(toy), run_dir)
 
 
-def test_a_kill_before_the_last_file_leaves_a_run_that_goes_on(
-    finished, toy, tmp_path, monkeypatch
-):
-    """And a plot that fails costs no model."""
-    run_dir = copied(finished, tmp_path / "run", interrupted=True)
-    shutil.rmtree(run_dir / "plots")
+def test_the_model_comes_last_and_no_plot_costs_it(tmp_path, monkeypatch):
+    """So that a kill at any moment of the end leaves a run that goes on."""
+    fitting, there = object.__new__(run_module._Fitting), []
+    model = SimpleNamespace(save=lambda path: path.write_text("weights"))
+    fitting.run_dir, fitting._choose = tmp_path, lambda: (model, "the best snapshot")
+    replace = os.replace
 
-    def fail(*arguments):
+    def draw(*_):
+        there.append((tmp_path / "model.keras").exists())
         raise RuntimeError("no font")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module, "draw_run", fail)
-        patch.setattr("os.replace", functools.partial(_no_model, os.replace))
-        with pytest.raises(OSError, match="disk full"):
-            train(Experiment.load(toy), run_dir)
-    assert not (run_dir / "model.keras").exists() and not list(run_dir.glob(".*"))
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module, "draw_run", fail)
-        with pytest.raises(RuntimeError, match="no font"):
-            train(Experiment.load(toy), run_dir)
-    pairs = zip(*(load_run(path).model.get_weights() for path in (run_dir, finished)), strict=True)
-    assert all(np.array_equal(one, other) for one, other in pairs)
+    def no_model(source, target):
+        if str(target).endswith("model.keras"):
+            raise OSError("disk full")
+        replace(source, target)
 
-
-def _no_model(replace, source, target):
-    if str(target).endswith("model.keras"):
-        raise OSError("disk full")
-    replace(source, target)
+    monkeypatch.setattr(run_module, "draw_run", draw)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(os, "replace", no_model)
+        fitting.finish(None, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"] and there == [False]
+    assert check_record(tmp_path, [], unread={"model.keras"})
+    with pytest.raises(RuntimeError, match="no font"):
+        fitting.finish(None, [])
+    assert there == [False, False] and check_record(tmp_path, ["model.keras"])

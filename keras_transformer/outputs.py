@@ -34,7 +34,8 @@ def new_output(output, *, lock=True):
     """
     path = pathlib.Path(os.path.realpath(output))
     # Asked by the name that was given: a device such as /dev/stdout has no other.
-    if (os.path.exists(output) and not os.path.isfile(output)) or path.is_symlink():
+    is_file = all(os.path.isfile(each) or not os.path.exists(each) for each in (output, path))
+    if not is_file or path.is_symlink():
         raise FileExistsError(
             "translations need a new file, not a folder, a device, a pipe or a link in a circle. "
             f"Received: {output}"

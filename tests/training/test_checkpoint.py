@@ -266,7 +266,7 @@ def test_average_needs_files_of_one_architecture(tmp_path):
 def damaged(content, generator):
     """Some bytes as a disk, a copy or a hand may leave them."""
     size = len(content)
-    place, length = generator.randrange(size), generator.randint(1, 99)
+    place, length = generator.randrange(1, size), generator.randint(1, 99)
     return generator.choice(
         [
             content[:place],

@@ -110,11 +110,13 @@ def _train(experiment, run_dir, strategy, held, resuming):
     say(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
-        fitting = _Fitting(model, experiment, data, run_dir, corpora[1], is_chief(strategy))
+        fitting = _Fitting(
+            model, experiment, data, run_dir, corpora[1], samples, is_chief(strategy)
+        )
         fitting.run()
         _warn_of_warmup(model, experiment.training)
         if fitting.chief:
-            fitting.finish(tokenizers, samples)
+            fitting.finish()
 
 
 def _warn_of_warmup(model, options):
@@ -129,10 +131,10 @@ def _warn_of_warmup(model, options):
 class _Fitting:
     """The part of a run that trains: `fit` with its callbacks, and the choice of the weights."""
 
-    def __init__(self, model, experiment, data, run_dir, valid_pairs, chief):
+    def __init__(self, model, experiment, data, run_dir, valid_pairs, samples, chief):
         options = experiment.training
         self.model, self.data, self.options = model, data, options
-        self.run_dir, self.chief = run_dir, chief
+        self.run_dir, self.samples, self.chief = run_dir, samples, chief
         self.clock = Clock()
         self.budget = TimeBudget(self.clock, options.max_minutes)
         self.checkpoint = TrainingCheckpoint(
@@ -204,7 +206,7 @@ class _Fitting:
             ]
         return [*callbacks, self.checkpoint]  # last: an epoch that counts has its other files
 
-    def finish(self, tokenizers, samples):
+    def finish(self):
         """Draws the plots and writes `model.keras`: with it the run is finished."""
         final, name = self._choose()
 
@@ -213,7 +215,8 @@ class _Fitting:
             write_record(self.run_dir, {MODEL_FILE: temporary})
 
         try:
-            draw_run(self.run_dir, self.run_dir / METRICS_FILE, final, tokenizers, samples)
+            metrics = self.run_dir / METRICS_FILE
+            draw_run(self.run_dir, metrics, final, self.data.tokenizers, self.samples)
         finally:  # no plot is worth a model
             write_file(self.run_dir / MODEL_FILE, write)
         say(f"wrote {self.run_dir / MODEL_FILE}: {name}")

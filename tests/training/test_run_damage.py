@@ -104,6 +104,7 @@ def test_the_model_comes_last_and_no_plot_costs_it(tmp_path, monkeypatch):
     fitting, there = object.__new__(run_module._Fitting), []
     model = SimpleNamespace(save=lambda path: path.write_text("weights"))
     fitting.run_dir, fitting._choose = tmp_path, lambda: (model, "the best snapshot")
+    fitting.samples, fitting.data = [], SimpleNamespace(tokenizers=None)
     replace = os.replace
 
     def draw(*_):
@@ -118,9 +119,9 @@ def test_the_model_comes_last_and_no_plot_costs_it(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "draw_run", draw)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr(os, "replace", no_model)
-        fitting.finish(None, [])
+        fitting.finish()
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"] and there == [False]
     assert check_record(tmp_path, [], unread={"model.keras"})
     with pytest.raises(RuntimeError, match="no font"):
-        fitting.finish(None, [])
+        fitting.finish()
     assert there == [False, False] and check_record(tmp_path, ["model.keras"])

@@ -7,6 +7,8 @@ import platform
 import statistics
 import sys
 
+from keras_transformer.atomic import write_text
+
 
 def spread(values):
     """Median, least and most; `None` of nothing."""
@@ -37,9 +39,7 @@ def pythons(parser, pairs, names):
 
 
 def write_json(path, report):
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(report, indent=1) + "\n")
-    temporary.replace(path)
+    write_text(path, json.dumps(report, indent=1) + "\n")
 
 
 def processor():

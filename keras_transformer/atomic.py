@@ -11,7 +11,6 @@ Needs nothing but Python.
 import contextlib
 import errno
 import fnmatch
-import functools
 import itertools
 import json
 import os
@@ -31,6 +30,7 @@ except ImportError:  # Windows, where this was not tried
 
     fcntl = None
 
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _WAIT = 60  # seconds for another writer of a single file, which takes an instant
 _MARK = 1 << 30  # Windows locks bytes; these are beyond the text, which others may read
 
@@ -51,7 +51,7 @@ class TargetInUseError(OSError):
 
 @contextlib.contextmanager
 def locked(target, *, wait=0.0):
-    """Holds `target` for this process, and removes what dead ones have left of it.
+    """Holds `target` for this process and yields its real path; removes what dead ones have left.
 
     The target itself need not exist, and is not touched. Missing parents are made; those that are
     empty at the end are removed if the block fails. A file system that cannot lock gets a warning;
@@ -60,9 +60,6 @@ def locked(target, *, wait=0.0):
     Args:
         target: A file or a folder; a symbolic link stands for what it points at.
         wait: Seconds to wait for another holder.
-
-    Yields:
-        The target's real path.
 
     Raises:
         TargetInUseError: if another process, or another thread of this one, holds it.
@@ -76,6 +73,10 @@ def locked(target, *, wait=0.0):
             if alone:
                 _sweep(target)
             yield target
+        except OSError as error:
+            if error.errno in _FULL and error.filename is None:
+                error.filename = str(target)  # the system does not say what could not be written
+            raise
         finally:
             if descriptor in _held:  # a forked child has let go of it already
                 _held.discard(descriptor)
@@ -101,15 +102,15 @@ def new_folder(target, *, replaces=None, mark=None, what="a folder", lock=True):
         TargetInUseError: if another process is writing it.
     """
     target = pathlib.Path(os.path.realpath(target))
-    check = functools.partial(_check_free, target, replaces, mark, what)
-    check()
-    with locked(target) if lock else _parents(target), scratch_folder(target) as temporary:
-        check()  # again, now that nobody else can make it
-        yield temporary
-        check()
-        for path in (*temporary.rglob("*"), temporary):
-            _flush(path)
-        _put(temporary, target)
+    rules = target, replaces, mark, what
+    with locked(target) if lock else _parents(target):
+        _check_free(*rules)
+        with scratch_folder(target) as temporary:
+            yield temporary
+            _check_free(*rules)
+            for path in (*temporary.rglob("*"), temporary):
+                _flush(path)
+            _put(temporary, target)
 
 
 @contextlib.contextmanager
@@ -118,7 +119,7 @@ def scratch_folder(target):
 
     It is removed at the end, or by the next holder where this process dies.
     """
-    temporary = _temporary(pathlib.Path(target))
+    temporary = _temporary(pathlib.Path(os.path.realpath(target)))
     temporary.mkdir()
     try:
         yield temporary
@@ -127,7 +128,7 @@ def scratch_folder(target):
 
 
 def check_unheld(target):
-    """Raises `TargetInUseError` if another process holds `target` now. Writes nothing."""
+    """Raises `TargetInUseError` if another process holds `target` now; removes what it left."""
     target = pathlib.Path(os.path.realpath(target))
     if target.with_name(f".{target.name}.lock").exists():
         with locked(target):
@@ -150,7 +151,7 @@ def write_file(target, write, *, lock=True):
         TargetInUseError: if another process has held it for a minute.
     """
     path = pathlib.Path(os.path.realpath(target))
-    with locked(path, wait=_WAIT) if lock else _parents(path):
+    with locked(path, wait=_WAIT) if lock else contextlib.nullcontext():
         if path.exists() and not path.is_file():
             raise FileExistsError(
                 f"a file can take the place of nothing but a file. Received: {target}"

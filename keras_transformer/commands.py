@@ -229,9 +229,12 @@ def _translate_function(arguments):
         return Runner(arguments.artifact).translate
     if arguments.backend == "savedmodel":
         from keras_transformer.evaluation import saved_model_translate
+        from keras_transformer.export.serving_facts import check_whole
         from keras_transformer.export.versions import newest_version
 
-        return saved_model_translate(newest_version(arguments.artifact))
+        path = newest_version(arguments.artifact)
+        check_whole(path)
+        return saved_model_translate(path)
     return _load_run(arguments).translator().translate
 
 
@@ -283,6 +286,9 @@ def _new_artifact(arguments):
         from keras_transformer.export.versions import next_version
 
         return next_version(arguments.output)
+    from keras_transformer.atomic import check_unheld
+
+    check_unheld(arguments.output)
     if os.path.exists(arguments.output):
         raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
     return arguments.output

@@ -8,6 +8,7 @@ import pathlib
 _MARK = b"\nsha256:"  # before the digits, at the end of a file
 _DIGITS = 64
 _BLOCK = 1 << 20
+SEAL = "record_sha256"
 
 
 def checksum(path):
@@ -110,3 +111,28 @@ def read_json(path, what, fields=()):
                 f"Received: {record.get(name)!r}"
             )
     return record
+
+
+def sealed(record):
+    """A record with a checksum of itself in the field `record_sha256`."""
+    record = json.loads(json.dumps(record))  # as it will be read
+    return {**record, SEAL: _seal(record)}
+
+
+def check_seal(path, record):
+    """Raises a `ValueError` if a record from a file has another checksum than it says.
+
+    A record without one, which an earlier version of this package wrote, passes.
+    """
+    received = record.get(SEAL)
+    if SEAL in record and received != (expected := _seal(record)):
+        raise ValueError(
+            f"{path} must be as it was written: one of its fields was changed. "
+            f"Received: {SEAL} {received!r}, expected {expected!r}"
+        )
+
+
+def _seal(record):
+    """The SHA-256 of all fields but the seal, whatever their order and the white space."""
+    fields = {name: value for name, value in record.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -33,6 +33,16 @@ def _compiled_programs():
         sys.modules["jax"].clear_caches()
 
 
+@pytest.fixture
+def full_disk():
+    """No file may grow beyond 20,000 bytes: as full as a disk can be made without its owner."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 @pytest.fixture(scope="session")
 def repo_root():
     """The root of the source tree."""

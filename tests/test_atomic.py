@@ -1,7 +1,6 @@
 """Files and folders appear whole or not at all, and only what is known is replaced."""
 
 import os
-import pathlib
 import stat
 
 import pytest
@@ -193,6 +192,22 @@ def test_the_temporary_file_has_the_suffix(tmp_path):
     names = []
     write_file(tmp_path / "a.weights.h5", lambda path: names.append(path.name) or path.touch())
     assert names[0].endswith(".a.weights.h5") and names[0].startswith(".")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_full_disk_is_told_with_the_place(full_disk, tmp_path, what):
+    write_text(tmp_path / "file", "old")
+
+    def write(path):
+        path.write_bytes(bytes(30_000))
+
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/{what}'$"):
+        if what == "file":
+            write_file(tmp_path / "file", write)
+        else:
+            with new_folder(tmp_path / "folder") as folder:
+                write(folder / "a")
+    assert everything_in(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
 
 
 def test_a_file_replaces_nothing_but_a_file(tmp_path):

@@ -124,6 +124,16 @@ def test_what_a_dead_process_left_is_removed(tmp_path, what):
     assert everything_in(tmp_path) == others + made
 
 
+def test_killed_when_all_was_done(tmp_path):
+    """The lock alone is left, and the next run has nothing to do but to say so."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "whole").touch()
+    (tmp_path / ".model.lock").write_text("{}")
+    with pytest.raises(FileExistsError, match="needs a new folder"):
+        new_folder(tmp_path / "model").__enter__()
+    assert everything_in(tmp_path) == ["model", "model/whole"]
+
+
 def test_what_a_dead_process_was_replacing_is_put_back(tmp_path):
     (tmp_path / ".1f00ba47.replaced.model").mkdir()
     (tmp_path / ".1f00ba47.replaced.model" / "old").touch()

@@ -8,11 +8,10 @@ import functools
 import itertools
 import os
 import pathlib
-import uuid
 from collections.abc import Callable
 
 from keras_transformer.arguments import check_size
-from keras_transformer.atomic import scratch_folder
+from keras_transformer.atomic import scratch_folder, write_file
 from keras_transformer.decoding.files import FileFormat, as_lines
 from keras_transformer.outputs import check_no_part, new_output
 
@@ -97,10 +96,9 @@ class _TranslateWindow:
     def __call__(self, window):
         index, items = window
         path = pathlib.Path(self.folder) / f"{index:012d}"
-        # A runner may give the same window to two workers.
-        written = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        written.write_bytes(as_lines(self.form.translated(self._translator, items)))
-        os.replace(written, path)
+        content = as_lines(self.form.translated(self._translator, items))
+        # A runner may give the same window to two workers, which write the same.
+        write_file(path, lambda temporary: temporary.write_bytes(content), lock=False)
 
 
 def _join(folder, output, source):
@@ -108,17 +106,19 @@ def _join(folder, output, source):
     parts = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not parts:
         raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
-    whole, lines = folder / ".whole", 0
-    with open(whole, "wb") as file:
-        for part in parts:
-            content = part.read_bytes()
-            lines += content.count(b"\n")
-            file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
     if os.path.lexists(output):
         raise FileExistsError(
             f"translations need a new file. Received: {output}, which was made while they were"
         )
-    os.replace(whole, output)
+    lines = 0
+
+    def join(path):
+        nonlocal lines
+        with path.open("wb") as file:
+            for part in parts:
+                content = part.read_bytes()
+                lines += content.count(b"\n")
+                file.write(content)
+
+    write_file(output, join, lock=False)
     return lines

@@ -1,6 +1,7 @@
 """Graphs of TensorFlow -> the bytes of a LiteRT file, in any `Mode`."""
 
 import contextlib
+import functools
 import tempfile
 
 from keras_transformer.export.modes import mode_named
@@ -28,7 +29,7 @@ def check_size(model):
         )
 
 
-def convert(module, mode, calibration=None):
+def convert(module, mode, calibration=None, place=None):
     """Converts the signatures of a module to one LiteRT file with builtin ops only.
 
     Args:
@@ -36,6 +37,8 @@ def convert(module, mode, calibration=None):
             it is asked for: a quantized mode wants graphs of its own (see `layers.folding`).
         mode: Key of `MODES`.
         calibration: A `calibration.Calibration`; required by modes that are calibrated.
+        place: Where files lie meanwhile: the folder of the export, which is removed if the process
+            is killed; the system's own place when `None`.
 
     Returns:
         `(content, graph)`: the bytes of the file, and the same as `flatbuffer.read` gives it.
@@ -58,26 +61,28 @@ def convert(module, mode, calibration=None):
     is_quantized = number_format.weight_bits <= 8
     with kept_apart() if is_quantized else contextlib.nullcontext():
         signatures = module.signatures
-    graph = flatbuffer.read(float_file(module, signatures))
+    to_file = functools.partial(float_file, place=place)
+    graph = flatbuffer.read(to_file(module, signatures))
     flatbuffer.lookups_for_gathers(graph)
     flatbuffer.argmax_for_top_1(graph)
-    seen = statistics(calibration, float_file) if needed else None
+    seen = statistics(calibration, to_file) if needed else None
     graph = quantized(graph, number_format, seen)
     without_border_copies(graph)
     content = flatbuffer.write_small(graph) if mode != "float32" else flatbuffer.write(graph)
     return content, flatbuffer.read(content)
 
 
-def float_file(module, signatures):
+def float_file(module, signatures, place=None):
     """The bytes of a float32 LiteRT file, as the converter leaves them.
 
     Args:
         module: A `tf.Module` that tracks the variables of the graphs.
         signatures: A dict of concrete functions.
+        place: As in `convert`.
     """
     import tensorflow as tf
 
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory(dir=place) as folder, quiet():
         tf.saved_model.save(module, folder, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(
             folder, signature_keys=list(signatures)

@@ -14,8 +14,11 @@ from keras_transformer.decoding.compiled import compiled
 from keras_transformer.export import device_folder
 from keras_transformer.export.conversion import check_size as check_model_size
 from keras_transformer.export.conversion import convert
-from keras_transformer.export.device_graphs import ClassifierModule, LanguageModelModule
-from keras_transformer.export.folder import new_folder
+from keras_transformer.export.device_graphs import (
+    ClassifierModule,
+    LanguageModelModule,
+    check_search,
+)
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.modes import mode_named
 from keras_transformer.export.parity import (
@@ -25,9 +28,9 @@ from keras_transformer.export.parity import (
     compare,
 )
 from keras_transformer.export.runner import Runner
+from keras_transformer.integrity import sealed
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 
-_REPORT = "parity.json"
 _BATCH = 64  # prompts that Python continues at a time
 # Float32 probabilities differ in how sums are ordered, over all layers, and in nothing else.
 _MOST_DIFFERENCE = 1e-3
@@ -61,7 +64,7 @@ def export_classifier(
         labels: Names of the classes, in order, for the metadata.
         adds_eos: Whether EOS follows a text's pieces, as it did in training.
         max_source_length: Most tokens of a text that the runner accepts.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
     Returns:
         The `ParityReport`, which is also written to `parity.json`. Its texts are classes.
@@ -70,7 +73,9 @@ def export_classifier(
         TypeError: if `model` is no classifier, or `samples` or `labels` is one string.
         ValueError: if `mode` is unknown, a sample has too many ids or none, there are not as many
             labels as classes, model and tokenizer disagree, or the model is too large for LiteRT.
-        FileExistsError: if `path` exists and `overwrite` is false.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
         RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if the mode's promise is broken; nothing is written then.
     """
@@ -93,7 +98,7 @@ def export_classifier(
     expected = [keras.ops.softmax(logits, axis=-1) for logits in outputs]
     expected = [_as_array(probabilities) for probabilities in expected]
     calibrated = [{"source_ids": row} for row in rows]
-    with new_folder(path, overwrite=overwrite) as folder:
+    with device_folder.new_export(path, overwrite) as folder:
         graph = export.write(folder, "classify", ClassifierModule(export.model), calibrated, extra)
         runner, seconds = export.timed(folder, "classify")
         received = [runner.classify_ids(row) for row in rows]
@@ -103,7 +108,7 @@ def export_classifier(
         report = export.report(folder, graph, compare(export.samples, *pairs), seconds).check()
         if mode == "float32":
             _check_probabilities(expected, received)
-        report.write(folder / _REPORT)
+        report.write(folder / device_folder.REPORT)
     return report
 
 
@@ -132,19 +137,20 @@ def export_language_model(
         mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
         strategy: Search strategy; `Greedy()` when `None`.
         max_source_length: Most tokens of a prompt that the runner accepts.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
     Returns:
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
         TypeError: if `model` is no `LanguageModel`, or `samples` is one string.
-        ValueError: if `mode` is unknown, a prompt is too long, model and tokenizer disagree, or
-            the model is too large for LiteRT.
-        FileExistsError, RuntimeError, ParityError: as `export_classifier`.
+        ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
+            tokenizer disagree, or the model is too large for LiteRT.
+        FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
     """
     _check_kind(model, (LanguageModel,))
     strategy = Greedy() if strategy is None else strategy
+    check_search(strategy)
     export = _Export(_prepared(model), tokenizer, mode, checked_samples(samples), max_source_length)
     export.check_tokenizer(model.config.target_size)
     rows = export.rows([])
@@ -152,7 +158,7 @@ def export_language_model(
     bos_id = model.config.bos_id
     calibrated = [{"token_ids": [bos_id, *answer]} for answer in answers]
     extra = {"search": {"name": type(strategy).__name__, **dataclasses.asdict(strategy)}}
-    with new_folder(path, overwrite=overwrite) as folder:
+    with device_folder.new_export(path, overwrite) as folder:
         module = LanguageModelModule(export.model, strategy)
         graph = export.write(folder, "generate", module, calibrated, extra)
         runner, seconds = export.timed(folder, "generate")
@@ -162,7 +168,7 @@ def export_language_model(
             for both in (answers, received)
         )
         report = export.report(folder, graph, compare(export.samples, *pairs), seconds).check()
-        report.write(folder / _REPORT)
+        report.write(folder / device_folder.REPORT)
     return report
 
 
@@ -206,7 +212,7 @@ class _Export:
             from keras_transformer.export.calibration import Calibration
 
             calibration = Calibration(self.model, calibrated)
-        content, graph = convert(module, self.mode, calibration)
+        content, graph = convert(module, self.mode, calibration, folder)
         (folder / device_folder.MODEL_FILE).write_bytes(content)
         self.tokenizer.save(folder / f"{device_folder.TOKENIZER}{self.tokenizer.file_suffix}")
         config = self.model.config
@@ -218,7 +224,7 @@ class _Export:
             **{"max_positions": config.max_positions, **extra},
             "sha256": device_folder.checksums(folder),
         }
-        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(sealed(metadata), indent=2, ensure_ascii=False) + "\n"
         (folder / device_folder.METADATA_FILE).write_text(text, encoding="utf-8")
         return graph
 

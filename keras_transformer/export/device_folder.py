@@ -3,12 +3,10 @@
 Needs NumPy and, where the tokenizer is one, sentencepiece; nothing else.
 """
 
-import hashlib
-import json
-import os
 import pathlib
 from typing import NamedTuple
 
+from keras_transformer.integrity import check_file, check_seal, checksum, read_json
 from keras_transformer.text.tokenizer import Tokenizer, load_tokenizer
 
 FORMAT = 1
@@ -16,8 +14,13 @@ MODEL_FILE = "model.tflite"
 TOKENIZER = "tokenizer"  # with the suffix of its kind
 TARGET_TOKENIZER = "target_tokenizer"  # only where the target has one of its own
 METADATA_FILE = "metadata.json"
+REPORT = "parity.json"
 _SUFFIXES = (".model", ".json")
+_TOKENIZER_FILES = [f"{stem}{end}" for stem in (TOKENIZER, TARGET_TOKENIZER) for end in _SUFFIXES]
+FILES = (MODEL_FILE, METADATA_FILE, REPORT, *_TOKENIZER_FILES)
+_MOST = 2**31 - 1  # of what a LiteRT file counts
 
+_WHAT = "the metadata of an export"
 # What running a folder needs of the metadata; the rest is for people.
 _FIELDS = {
     "signature": str,
@@ -51,13 +54,22 @@ def open_folder(folder):
     metadata = _read_metadata(folder)
     source_file, target_file = _tokenizer_files(metadata)
     for name in {MODEL_FILE, source_file, target_file}:
-        _check_file(folder / name, metadata["sha256"].get(name))
+        check_file(folder / name, metadata["sha256"].get(name), METADATA_FILE)
     tokenizer = _tokenizer(folder / source_file, metadata, "vocab_size")
     target = tokenizer
     if target_file != source_file:
         target = _tokenizer(folder / target_file, metadata, "target_vocab_size")
     _check_ids(metadata, target, folder / target_file, "target_vocab_size")
+    check_seal(folder / METADATA_FILE, metadata)
     return DeviceFolder(metadata, folder / MODEL_FILE, tokenizer, target)
+
+
+def new_export(path, overwrite):
+    """`new_folder` for an export; `overwrite` replaces an earlier one, and nothing else."""
+    from keras_transformer.atomic import new_folder  # which a device does not need
+
+    replaces = FILES if overwrite else None
+    return new_folder(path, replaces=replaces, mark=REPORT, what="an export")
 
 
 def checksums(folder):
@@ -69,31 +81,34 @@ def _read_metadata(folder):
     path = folder / METADATA_FILE
     if not path.is_file():
         raise FileNotFoundError(f"an exported folder must hold {METADATA_FILE}. Received: {folder}")
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-        version = metadata["format"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{path} must be the metadata of an export. Received: {error!r}"
-        ) from error
+    version = read_json(path, _WHAT, {"format": int})["format"]
     if version != FORMAT:
         raise ValueError(f"{path} must have format {FORMAT}. Received: {version!r}")
+    metadata = read_json(path, _WHAT, _FIELDS)
     for name, kind in _FIELDS.items():
-        if type(metadata.get(name)) is not kind:
-            raise ValueError(
-                f"{path} must have a field `{name}` of type {kind.__name__}. "
-                f"Received: {metadata.get(name)!r}"
-            )
-    labels = metadata.get("labels", [])
+        if kind is int and not 0 <= metadata[name] <= _MOST:
+            raise ValueError(f"in {path} `{name}` must be a count. Received: {metadata[name]}")
+    _check_classes(metadata, path)
+    return metadata
+
+
+def _check_classes(metadata, path):
+    """What only a classifier has."""
+    labels, adds_eos = metadata.get("labels", []), metadata.get("adds_eos", True)
     if type(labels) is not list or not all(type(label) is str for label in labels):
         raise ValueError(f"in {path} `labels` must be a list of strings. Received: {labels!r}")
-    return metadata
+    if labels and len(labels) != metadata.get("num_classes", len(labels)):
+        raise ValueError(
+            f"in {path} `labels` must name all of `num_classes`. Received: {len(labels)} labels, "
+            f"num_classes={metadata['num_classes']!r}"
+        )
+    if type(adds_eos) is not bool:
+        raise ValueError(f"in {path} `adds_eos` must be true or false. Received: {adds_eos!r}")
 
 
 def _tokenizer_files(metadata):
     """The names of the tokenizers' files; one twice where both sides share it."""
-    names = {f"{stem}{suffix}" for stem in (TOKENIZER, TARGET_TOKENIZER) for suffix in _SUFFIXES}
-    unknown = sorted(metadata["sha256"].keys() - names - {MODEL_FILE})
+    unknown = sorted(metadata["sha256"].keys() - {*_TOKENIZER_FILES, MODEL_FILE})
     sources, targets = (
         [name for name in metadata["sha256"] if name in {f"{stem}{end}" for end in _SUFFIXES}]
         for stem in (TOKENIZER, TARGET_TOKENIZER)
@@ -124,24 +139,3 @@ def _check_ids(metadata, tokenizer, path, size):
             f"{METADATA_FILE} and {path} must agree on {size}, pad_id, bos_id and eos_id. "
             f"Received: {received}, and in the tokenizer {expected}"
         )
-
-
-def _check_file(path, expected):
-    if not path.is_file():
-        raise FileNotFoundError(f"an exported folder must hold {path.name}. Received: {path}")
-    received = checksum(path)
-    if received != expected:
-        raise ValueError(
-            f"{path} must be the file that {METADATA_FILE} was written for: it is damaged or "
-            f"belongs to another export. Received: sha256 {received}, expected {expected}"
-        )
-
-
-def checksum(path):
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        if hasattr(os, "posix_fadvise"):
-            # Linux keeps what it has read ahead in blocks of up to 2 MB, and whoever maps the file
-            # later has all of a block in memory where a page of it is used.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.decoding import Greedy, decode, generate
+from keras_transformer.decoding import Greedy, Sampling, decode, generate
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.result import source_limits
 from keras_transformer.export.graphs import variables
@@ -33,6 +33,15 @@ def check_signatures(signatures):
             f"Received: {signatures}"
         )
     return chosen
+
+
+def check_search(strategy):
+    """Raises ValueError for a search that LiteRT's ops cannot do, before any work is done."""
+    if isinstance(strategy, Sampling):
+        raise ValueError(
+            "a LiteRT file holds a greedy or a beam search; a SavedModel samples as well. "
+            f"Received: strategy={strategy!r}"
+        )
 
 
 class DeviceModule(tf.Module):

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
 import time
@@ -11,8 +10,12 @@ from typing import NamedTuple
 from keras_transformer.decoding import Translator
 from keras_transformer.export import device_folder as files
 from keras_transformer.export.conversion import check_size, convert
-from keras_transformer.export.device_graphs import DEVICE_SIGNATURE, DeviceModule, check_signatures
-from keras_transformer.export.folder import new_folder
+from keras_transformer.export.device_graphs import (
+    DEVICE_SIGNATURE,
+    DeviceModule,
+    check_search,
+    check_signatures,
+)
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.modes import MODES, mode_named
 from keras_transformer.export.parity import (
@@ -24,12 +27,11 @@ from keras_transformer.export.parity import (
     compare,
 )
 from keras_transformer.export.runner import Runner
+from keras_transformer.integrity import sealed
 from keras_transformer.models import Transformer
 from keras_transformer.models.transfer import in_float32
 
 __all__ = ["MODES", "export_litert"]
-
-REPORT = "parity.json"
 
 
 def export_litert(
@@ -76,16 +78,19 @@ def export_litert(
         signatures: `("translate",)`, or `device_graphs.SIGNATURES` for apps that show a
             translation as it grows: `encode` and `decode_step` share the weights in the file.
         max_source_length: Most source tokens that the runner accepts, EOS included.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
     Returns:
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
         TypeError: if `samples` or `references` is one string.
-        ValueError: if `mode` is unknown, a sample is longer than `max_source_length`, there are
-            not as many references as samples, or the model is too large for LiteRT.
-        FileExistsError: if `path` exists and `overwrite` is false.
+        ValueError: if `mode` is unknown, `strategy` samples, a sample is longer than
+            `max_source_length`, there are not as many references as samples, or the model is too
+            large for LiteRT.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
         RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if the mode's promise is broken; nothing is written then.
     """
@@ -95,16 +100,17 @@ def export_litert(
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
-    with new_folder(path, overwrite=overwrite) as folder:
+    with files.new_export(path, overwrite) as folder:
         expected = Expected.of(translator, samples, references, bleu_tokenize)
         calibration = calibration_for(mode, translator, expected, calibration_samples)
         report = write_mode(folder, translator, mode, expected, calibration, signatures).check()
-        report.write(folder / REPORT)
+        report.write(folder / files.REPORT)
     return report
 
 
 def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
     """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
+    check_search(strategy)
     if isinstance(model, Transformer):
         check_size(model)
         model = in_float32(model)
@@ -161,14 +167,14 @@ def write_mode(
         A `ParityReport` whose promises have not been checked.
     """
     module = DeviceModule(translator.model, translator.strategy, signatures)
-    content, graph = convert(module, mode, calibration)
+    content, graph = convert(module, mode, calibration, folder)
     (folder / files.MODEL_FILE).write_bytes(content)
     tokenizer, target = translator.tokenizer, translator.target_tokenizer
     tokenizer.save(folder / f"{files.TOKENIZER}{tokenizer.file_suffix}")
     if target is not tokenizer:
         target.save(folder / f"{files.TARGET_TOKENIZER}{target.file_suffix}")
     metadata = _metadata(folder, translator, mode)
-    (folder / files.METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n")
+    (folder / files.METADATA_FILE).write_text(json.dumps(sealed(metadata), indent=2) + "\n")
     return _parity(folder, translator, mode, expected, graph)
 
 
@@ -181,7 +187,6 @@ def runtime():
 
 def _metadata(folder, translator, mode):
     config = translator.model.config
-    names = sorted(path.name for path in folder.iterdir())
     return {
         "format": files.FORMAT,
         "mode": mode,
@@ -200,9 +205,7 @@ def _metadata(folder, translator, mode):
             "name": type(translator.strategy).__name__,
             **dataclasses.asdict(translator.strategy),
         },
-        "sha256": {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names
-        },
+        "sha256": files.checksums(folder),
     }
 
 

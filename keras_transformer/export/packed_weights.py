@@ -9,6 +9,7 @@ is a wrong answer. So a name here says all that the packed weights depend on, an
 the file is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
 """
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -20,7 +21,9 @@ import sys
 
 import numpy as np
 
-from keras_transformer.export.device_folder import METADATA_FILE, MODEL_FILE, checksum
+from keras_transformer.atomic import check_unheld, locked, scratch_folder
+from keras_transformer.export.device_folder import METADATA_FILE, MODEL_FILE
+from keras_transformer.integrity import checksum
 
 _SUFFIX = ".xnnpack"
 _LEAST_VERSION = "2.1.5"  # of ai-edge-litert, that lets Python name the file
@@ -33,13 +36,16 @@ _DTYPES = {
 # 32 bits that no output holds: as an id it is -1, as a float a NaN that no arithmetic gives.
 _UNWRITTEN = -1
 _BEYOND = 2**24  # bytes behind an output that may be written without harm; never touched else
+_MOST = 2**31 - 1  # numbers of an output
+_LONGEST_BUILD = 600  # seconds
 _MOST_GROWTH = 4  # packed weights to the file's, at most: 8-bit weights that become float32
 
 
 class PackedModel:
     """The signature that a folder's metadata name, run with packed weights from a file.
 
-    Not safe for threads. The file is made where it is missing, and made anew where it is damaged.
+    Not safe for threads. The file is made where it is missing, and made anew where it is damaged,
+    by one process; others wait for it.
 
     Args:
         opened: A `DeviceFolder`.
@@ -50,7 +56,8 @@ class PackedModel:
         signatures: Names of inputs and outputs by signature, as of an `Interpreter`.
 
     Raises:
-        OSError: if the directory or the file cannot be made.
+        OSError: if the directory or the file cannot be made, or another process takes more than
+            ten minutes to make it.
         RuntimeError: if this ai-edge-litert cannot keep packed weights.
         ValueError: if the metadata lack what bounds the outputs, or LiteRT cannot run the model.
     """
@@ -58,11 +65,17 @@ class PackedModel:
     def __init__(self, opened, directory, num_threads):
         self._metadata = opened.metadata
         self._name = opened.metadata["signature"]
-        _largest(self._metadata, 1)  # raises before anything is written
+        # Raises before anything is written.
+        _largest(self._metadata, self._metadata["max_source_length"])
         cache = pathlib.Path(directory) / _file_name(opened.metadata["sha256"][MODEL_FILE])
         cache.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_whole(cache):
-            _build(opened.model, cache, num_threads)
+        if _is_whole(cache):
+            with contextlib.suppress(OSError):  # held, or nothing that we may remove
+                check_unheld(cache)
+        else:
+            with locked(cache, wait=_LONGEST_BUILD):
+                if not _is_whole(cache):  # nobody has made it in the meantime
+                    _build(opened.model, cache, num_threads)
         self._model = _load(opened.model, cache, num_threads)
         self._file = MappedFile(opened.model)
         self.signatures = self._model.get_signature_list()
@@ -125,6 +138,17 @@ class PackedModel:
 
 def _largest(metadata, length):
     """The most numbers that each output has for an input of this length, by output."""
+    largest = _largest_by_metadata(metadata, length)
+    for name, count in largest.items():
+        if count > _MOST:
+            raise ValueError(
+                f"with `weight_cache` an output must have at most {_MOST} numbers. Received: "
+                f"{METADATA_FILE}, by which `{name}` has up to {count}"
+            )
+    return largest
+
+
+def _largest_by_metadata(metadata, length):
     if metadata["signature"] == "classify":
         return {"logits": length * _count(metadata, "num_classes")}
     search = metadata.get("search")
@@ -209,15 +233,10 @@ def _checksum_file(cache):
 
 
 def _build(model, cache, num_threads):
-    """Makes the file and its checksum: aside, then renamed over what is there.
-
-    Several processes may do so at once: all write the same bytes.
-    """
-    import tempfile
-
+    """Makes the file and its checksum: aside, then renamed over what is there."""
     _check_space(model, cache.parent)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=cache.parent) as folder:
-        made = pathlib.Path(folder) / cache.name
+    with scratch_folder(cache) as folder:
+        made = folder / cache.name
         _load(model, made, num_threads)
         # XNNPACK goes on where it cannot write the file, or not all of it. One that is not whole it
         # would write again.

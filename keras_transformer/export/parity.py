@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from keras_transformer.atomic import write_text
+
 _END = -1  # no id
 _CONSTANT_BYTES = 2**15  # of a graph that are no weights
 
@@ -59,7 +61,7 @@ class ParityReport:
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
         # A lone surrogate in a sample becomes its JSON escape.
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_text(path, text.encode("utf-8", "backslashreplace").decode())
 
     def broken_promises(self):
         """What the mode promises and the artefact does not keep, a sentence each."""

@@ -6,10 +6,10 @@ import os
 import platform
 import shutil
 
-from keras_transformer.export.folder import new_folder
+from keras_transformer.atomic import new_folder
+from keras_transformer.export.device_folder import FILES, REPORT
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.litert import (
-    REPORT,
     Expected,
     calibration_for,
     device_translator,
@@ -19,6 +19,8 @@ from keras_transformer.export.measure import measure
 from keras_transformer.export.modes import MODES, mode_named
 from keras_transformer.export.parity import checked_references, checked_samples
 
+_JSON = "report.json"
+_FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))
 _TIMED = 200  # sentences, for latency and memory
 _KEEPS, _REFUSED, _PYTHON = "#2f6db5", "#b0b0b0", "#d1632b"
 _KEPT = ("size_bytes", "identical", "token_agreement", "bleu", "ops")
@@ -53,7 +55,7 @@ def compare_modes(
             bleu_tokenize, max_source_length: As in `export_litert`.
         path: The folder to make.
         modes: Keys of `MODES`; all when `None`.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier report is replaced; no other ever is.
 
     Returns:
         The content of `report.json`, a dict: `modes` has a dict for each mode with `size_bytes`,
@@ -70,14 +72,15 @@ def compare_modes(
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
-    with new_folder(path, overwrite=overwrite) as folder:
+    replaces = _FILES if overwrite else None
+    with new_folder(path, replaces=replaces, mark=_JSON, what="an export") as folder:
         expected = Expected.of(translator, samples, references, bleu_tokenize)
         rows = {}
         for mode in modes:
             calibration = calibration_for(mode, translator, expected, calibration_samples)
             rows[mode] = _mode(folder / mode, translator, mode, expected, calibration)
         report = {**_head(translator, expected), "modes": rows}
-        (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        (folder / _JSON).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         (folder / "report.md").write_text(markdown(report), encoding="utf-8")
         figure = plot(report)
         if figure is not None:
@@ -98,9 +101,9 @@ def _head(translator, expected):
 
 def _mode(folder, translator, mode, expected, calibration):
     """One mode's figures; its folder stays only if it keeps its promise."""
-    with new_folder(folder) as made:
-        found = write_mode(made, translator, mode, expected, calibration)
-        found.write(made / REPORT)
+    folder.mkdir()
+    found = write_mode(folder, translator, mode, expected, calibration)
+    found.write(folder / REPORT)
     row = {name: getattr(found, name) for name in _KEPT}
     row["bytes_a_parameter"] = (folder / "model.tflite").stat().st_size / found.parameters
     row["runtime"] = found.runtime

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
+from keras_transformer.atomic import new_folder
 from keras_transformer.decoding import Translator
-from keras_transformer.export.folder import new_folder
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.serving_facts import FACTS, facts, op_names
+from keras_transformer.export.serving_facts import FACTS, checksums, facts, op_names
 from keras_transformer.export.serving_graphs import (
     IDS_SIGNATURE,
     TEXT_SIGNATURE,
@@ -23,8 +23,11 @@ from keras_transformer.export.warmup import (
     warmup_requests,
     write_warmup,
 )
+from keras_transformer.integrity import sealed
 
 REPORT = "assets.extra/parity.json"
+_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
+_FILES += (REPORT, FACTS, WARMUP)
 
 
 def export_saved_model(
@@ -63,13 +66,15 @@ def export_saved_model(
             TensorFlow Text.
         warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
         measure_latency: Whether those requests are run, cold and warm, which takes seconds.
-        overwrite: Whether a folder that exists is replaced.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
     Returns:
         The `ParityReport`, which is also written to `assets.extra/parity.json`.
 
     Raises:
-        FileExistsError: if `path` exists and `overwrite` is false.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
         TypeError: if `samples` is one string.
         ValueError: if a sample is longer than `max_source_length`, or a batch size is not
             positive.
@@ -88,7 +93,8 @@ def export_saved_model(
         target_tokenizer=target_tokenizer,
         max_source_length=max_source_length,
     )
-    with new_folder(path, overwrite=overwrite) as folder:
+    replaces = _FILES if overwrite else None
+    with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:
         module = ServingModule(translator, ids_only=ids_only)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
         (folder / REPORT).parent.mkdir(exist_ok=True)
@@ -99,7 +105,9 @@ def export_saved_model(
         if requests:
             write_warmup(folder / WARMUP, requests)
         described["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
-        (folder / FACTS).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        described["sha256"] = checksums(folder)
+        text = json.dumps(sealed(described), indent=2) + "\n"
+        (folder / FACTS).write_text(text, encoding="utf-8")
         report = _parity(folder, loaded.signatures, translator, samples, expected, ids_only)
         report.check().write(folder / REPORT)
     return report

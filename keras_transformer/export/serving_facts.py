@@ -1,10 +1,10 @@
 """What a SavedModel says of itself: its calls, its bounds, its ops and what a server needs."""
 
-import json
 import pathlib
 
 from keras_transformer.export.serving_graphs import ABOUT, IDS_SIGNATURE
 from keras_transformer.export.source_rows import BYTES_A_TOKEN
+from keras_transformer.integrity import check_file, check_seal, checksum, read_json
 
 FACTS = "assets.extra/serving.json"
 
@@ -41,8 +41,40 @@ def facts(graphs, signatures, ops):
 
 
 def read_facts(folder):
-    """The facts that lie in an exported SavedModel."""
-    return json.loads((pathlib.Path(folder) / FACTS).read_text(encoding="utf-8"))
+    """The facts that lie in an exported SavedModel.
+
+    Raises:
+        FileNotFoundError: if there are none.
+        ValueError: if they are damaged.
+    """
+    fields = {"signatures": dict, "bounds": dict, "requires": dict, "latency": list}
+    return read_json(pathlib.Path(folder) / FACTS, "the facts of an exported SavedModel", fields)
+
+
+def checksums(folder):
+    """The SHA-256 of each file of a SavedModel by its path, but for those that servers ignore."""
+    folder = pathlib.Path(folder)
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in files]
+    return {name: checksum(folder / name) for name in names if not name.startswith("assets.extra/")}
+
+
+def check_whole(folder):
+    """Raises an error if a SavedModel is not what the export has written; servers do not look.
+
+    One without facts, or of an earlier version of this package, passes.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if one is damaged.
+    """
+    path = pathlib.Path(folder) / FACTS
+    if not path.is_file():
+        return
+    facts = read_facts(folder)
+    check_seal(path, facts)
+    for name, expected in facts.get("sha256", {}).items():
+        check_file(path.parents[1] / name, expected, path.name)
 
 
 def requirements(ops):

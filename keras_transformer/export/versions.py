@@ -1,6 +1,9 @@
 """Numbered versions of a model in one folder, as TF Serving watches it."""
 
+import contextlib
 import pathlib
+
+from keras_transformer.atomic import TargetInUseError, check_unheld
 
 
 def versions(path):
@@ -25,10 +28,11 @@ def versions(path):
 def next_version(path):
     """The folder of the version after the newest: `path/1` at first.
 
-    Two exports at once get the same one; the second to finish fails with FileExistsError.
+    Of two exports at once the second is refused: here, or where it begins to write.
 
     Raises:
         FileExistsError: if `path` is a file, or is itself a SavedModel.
+        TargetInUseError: if another process is writing that version.
     """
     path = pathlib.Path(path)
     if (path / "saved_model.pb").exists() or (path.exists() and not path.is_dir()):
@@ -36,7 +40,13 @@ def next_version(path):
         raise FileExistsError(
             f"a model's folder must be new or hold numbered versions. Received: {path}, {what}"
         )
-    return path / str(max(versions(path), default=0) + 1)
+    found = versions(path)
+    version = path / str(max(found, default=0) + 1)
+    if found:
+        with contextlib.suppress(TargetInUseError):  # it is whole, and about to be let go
+            check_unheld(path / str(found[-1]))
+    check_unheld(version)
+    return version
 
 
 def newest_version(path):

@@ -1,11 +1,10 @@
 """Our weights in the format of CTranslate2, for its runtime and to compare with it."""
 
-import pathlib
-
 import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_choice
+from keras_transformer.atomic import new_folder
 from keras_transformer.layers.positions import sinusoidal_encoding
 
 _ACTIVATIONS = {
@@ -16,9 +15,13 @@ _ACTIVATIONS = {
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
+_MODEL = "model.bin"
+_FILES = (_MODEL, "config.json", "*_vocabulary.json", "*_vocabulary.txt")
 
 
-def save_ctranslate2(model, tokenizer, folder, *, max_length=512, quantization=None):
+def save_ctranslate2(
+    model, tokenizer, folder, *, max_length=512, quantization=None, overwrite=False
+):
     """Writes a model for `ctranslate2.Translator`.
 
     Its tokens are SentencePiece's pieces, as `tokenizer` makes them; EOS is added to the source
@@ -27,13 +30,16 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512, quantization=N
     Args:
         model: A `Transformer`.
         tokenizer: Its `SentencePieceTokenizer`.
-        folder: An existing folder, or one to make.
+        folder: The folder to make.
         max_length: Positions to write; CTranslate2 looks them up in a table.
         quantization: What CTranslate2 stores weights as, such as `"int8"` or `"float16"`; float32
             when `None`. It quantizes when it loads, too (`compute_type="int8"`), from a larger
             file and with more memory.
+        overwrite: Whether a model of CTranslate2 that stands there is replaced; nothing else is.
 
     Raises:
+        FileExistsError: if `folder` is not empty, and `overwrite` is false or it holds other files.
+        TargetInUseError: if another process is writing it.
         ValueError: if the model has an option that is not written for CTranslate2; the error
             names it and what is. Or if there is no such quantization.
     """
@@ -59,8 +65,9 @@ def save_ctranslate2(model, tokenizer, folder, *, max_length=512, quantization=N
     spec.register_target_vocabulary(tokenizer.pieces)
     spec.validate()
     spec.optimize(quantization=quantization)
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    spec.save(str(folder))
+    replaces = _FILES if overwrite else None
+    with new_folder(folder, replaces=replaces, mark=_MODEL, what="an export") as made:
+        spec.save(str(made))
 
 
 _QUANTIZATIONS = (

@@ -7,25 +7,15 @@ import json
 import os
 import pathlib
 import tempfile
-import uuid
 
 import numpy as np
 
+from keras_transformer.atomic import new_folder, scratch_folder, write_file
 from keras_transformer.text.corpus import numbered_pairs
 from keras_transformer.text.lines import Faults
-from keras_transformer.text.sharding import (
-    check_options,
-    corpus_name,
-    finish,
-    new_folder,
-    rows,
-)
-from keras_transformer.text.shards import (
-    PreparedCorpus,
-    ShardWriter,
-    shard_file,
-    shard_of,
-)
+from keras_transformer.text.shard_index import shard_file
+from keras_transformer.text.sharding import KIND, check_options, corpus_name, finish, rows
+from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.text.tokenized import tokenize_chunk
 from keras_transformer.text.tokenizer import load_tokenizer
 
@@ -55,7 +45,7 @@ def prepare_with_beam(
         corpus: As in `prepare`, but it must be one that can be pickled and read anywhere: not
             standard input, no generator.
         tokenizer: As in `prepare`, as are the other arguments.
-        folder: A folder that does not exist, where all workers can write.
+        folder: The folder to make, where all workers can write.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner;
             `None` for Beam's own choice.
 
@@ -64,7 +54,8 @@ def prepare_with_beam(
 
     Raises:
         ImportError: if Apache Beam is missing, with the command that installs it.
-        FileExistsError: if `folder` exists.
+        FileExistsError: if `folder` exists and is not empty.
+        TargetInUseError: if another process is writing it.
         ValueError: if an argument is out of range, or no pair is left. What goes wrong in a
             worker is raised as Beam raises it.
     """
@@ -74,7 +65,7 @@ def prepare_with_beam(
         raise ImportError(
             "`prepare_with_beam` needs Apache Beam: pip install apache-beam"
         ) from error
-    shards = check_options(corpus, folder, max_length, shards, seed, compression)
+    shards = check_options(corpus, max_length, shards, seed, compression)
     if iter(corpus) is corpus or "-" in (
         getattr(corpus, a, 0) for a in ("source", "target", "path")
     ):
@@ -83,10 +74,13 @@ def prepare_with_beam(
             f"Received: {corpus_name(corpus)}"
         )
     tokenizers = tokenizer, target_tokenizer or tokenizer
-    with new_folder(folder) as temporary:
-        _run(beam, options, corpus, tokenizers, temporary, max_length, shards, seed, compression)
-        faults = Faults(**_take(temporary / _FAULTS))
-        entries = [_take(temporary / _ENTRY.format(shard)) for shard in range(shards)]
+    # A worker that the runner has given up may still write parts: they stay out of the folder.
+    with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
+        _run(beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)
+        faults = Faults(**_read(parts / _FAULTS))
+        entries = [_read(parts / _ENTRY.format(shard)) for shard in range(shards)]
+        for entry in entries:
+            os.rename(parts / entry["file"], temporary / entry["file"])
         fields = {"max_length": max_length, "seed": seed, "compression": compression}
         finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **fields)
     return PreparedCorpus(folder)
@@ -110,7 +104,7 @@ def _run(beam, options, corpus, tokenizers, place, max_length, shards, seed, com
             (read.faults, tokenized.faults)
             | "Both" >> beam.Flatten()
             | "Count" >> beam.CombineGlobally(_merged)
-            | "Report" >> beam.Map(_put, str(place / _FAULTS))
+            | "Report" >> beam.Map(_write, str(place / _FAULTS))
         )
         # A shard without a pair is a file all the same.
         every = pipeline | "Shards" >> beam.Create([(shard, []) for shard in range(shards)])
@@ -187,14 +181,17 @@ class _WriteShard:
         shard, parts = group
         name = shard_file(shard, self.shards)
         path = pathlib.Path(self.place) / name
-        # A runner may give the same shard to two workers.
-        temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
-        writer = ShardWriter(temporary, name, self.compression, self.max_length)
-        for _, *sides in sorted(itertools.chain.from_iterable(parts)):
-            writer.write(*(np.frombuffer(side, np.int32) for side in sides))
-        entry = writer.close()
-        os.replace(temporary, path)
-        _put(entry, path.with_name(_ENTRY.format(shard)))
+        entries = []
+
+        def write(temporary):
+            writer = ShardWriter(temporary, name, self.compression, self.max_length)
+            for _, *sides in sorted(itertools.chain.from_iterable(parts)):
+                writer.write(*(np.frombuffer(side, np.int32) for side in sides))
+            entries.append(writer.close())
+
+        # A runner may give the same shard to two workers, which write the same.
+        write_file(path, write, lock=False)
+        _write(*entries, path.with_name(_ENTRY.format(shard)))
 
 
 def _merged(parts):
@@ -205,13 +202,9 @@ def _merged(parts):
     return dataclasses.asdict(faults)
 
 
-def _put(value, path):
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    pathlib.Path(temporary).write_text(json.dumps(value), encoding="utf-8")
-    os.replace(temporary, path)
+def _write(value, path):
+    write_file(path, lambda temporary: temporary.write_text(json.dumps(value)), lock=False)
 
 
-def _take(path):
-    value = json.loads(path.read_bytes())
-    path.unlink()
-    return value
+def _read(path):
+    return json.loads(path.read_bytes())

@@ -1,24 +1,17 @@
 """A corpus to shards on disk, in one pass and with memory that does not grow with it."""
 
 import contextlib
-import os
-import pathlib
-import shutil
 
 import numpy as np
 
+from keras_transformer.atomic import new_folder
 from keras_transformer.text.buckets import check_integer
 from keras_transformer.text.lines import Faults
-from keras_transformer.text.shards import (
-    INDEX,
-    PreparedCorpus,
-    ShardWriter,
-    make_index,
-    shard_file,
-    shard_of,
-)
+from keras_transformer.text.shard_index import INDEX, make_index, shard_file
+from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.text.tokenized import check_not_empty, tokenized_chunks
 
+KIND = "a prepared corpus"
 _SHARD_TEXT = 64 << 20  # bytes of text, both sides
 _SHARDS = 16  # where nothing is known
 _MOST_SHARDS = 1000  # as many files are open at once
@@ -45,7 +38,7 @@ def prepare(
     Args:
         corpus: A `Corpus` (standard input too: it is read once), or an iterable of pairs.
         tokenizer: A `Tokenizer`.
-        folder: A folder that does not exist.
+        folder: The folder to make.
         max_length: The most ids of a side, EOS included.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         shards: How many. Training holds two in memory. When `None`: one for every 64 MiB of text
@@ -57,13 +50,15 @@ def prepare(
         A `PreparedCorpus`.
 
     Raises:
-        FileExistsError: if `folder` exists.
+        FileExistsError: if `folder` exists and is not empty.
+        TargetInUseError: if another process is writing it.
+        OSError: if the shards cannot be written.
         ValueError: if an argument is out of range, a line is faulty, or no pair is left.
     """
-    shards = check_options(corpus, folder, max_length, shards, seed, compression)
+    shards = check_options(corpus, max_length, shards, seed, compression)
     tokenizers = tokenizer, target_tokenizer or tokenizer
     faults = Faults()
-    with new_folder(folder) as temporary, contextlib.ExitStack() as open_files:
+    with new_folder(folder, what=KIND) as temporary, contextlib.ExitStack() as open_files:
         writers = []
         for shard in range(shards):
             name = shard_file(shard, shards)
@@ -92,7 +87,7 @@ def finish(folder, corpus, tokenizer, target_tokenizer, entries, faults, **optio
     (folder / INDEX).write_text(index, encoding="utf-8")
 
 
-def check_options(corpus, folder, max_length, shards, seed, compression):
+def check_options(corpus, max_length, shards, seed, compression):
     """Returns the number of shards."""
     check_integer("max_length", max_length, minimum=2)
     check_integer("seed", seed, minimum=0)
@@ -106,22 +101,7 @@ def check_options(corpus, folder, max_length, shards, seed, compression):
         raise ValueError(f"`shards` must be at most {_MOST_SHARDS}. Received: {shards}")
     if compression not in (None, "GZIP"):
         raise ValueError(f"`compression` must be 'GZIP' or None. Received: {compression!r}")
-    if pathlib.Path(folder).exists():
-        raise FileExistsError(f"`folder` must not exist. Received: {folder}")
     return shards
-
-
-@contextlib.contextmanager
-def new_folder(folder):
-    """A temporary folder that becomes `folder` at the end, or is removed after an error."""
-    folder = pathlib.Path(folder)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def rows(columns):

@@ -6,21 +6,27 @@ pass over the data is needed to count batches or to choose buckets.
 """
 
 import functools
+import gzip
 import hashlib
-import json
 import pathlib
+import zlib
 
 import numpy as np
 
 from keras_transformer.text.corpus import CorpusReport
 from keras_transformer.text.lines import Faults
+from keras_transformer.text.shard_index import (
+    INDEX,
+    length_counts,
+    read_index,
+    tokenizer_fingerprints,
+)
 from keras_transformer.text.tokenized import TokenizedCorpus
 from keras_transformer.text.tokenizer import find_tokenizer, load_tokenizer
 
-INDEX = "prepared.json"
-FORMAT = 1
 _READ_CHUNK = 65536  # pairs parsed at once
-_IDS = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
+_RULE = f"a shard must be as {INDEX} says. Received:"
+_RULE_OF_ROWS = f"lengths and ids of a {_RULE.removeprefix('a ')}"
 
 
 def shard_of(numbers, shards, seed):
@@ -43,10 +49,6 @@ def _mix(values):
     return values ^ (values >> np.uint64(31))
 
 
-def shard_file(shard, shards):
-    return f"shard-{shard:05d}-of-{shards:05d}.tfrecord"
-
-
 class ShardWriter:
     """Writes one shard, pair after pair, and keeps what the index says about it."""
 
@@ -54,8 +56,9 @@ class ShardWriter:
         import tensorflow as tf
 
         options = tf.io.TFRecordOptions(compression_type=compression or "")
-        self._name = name
-        self._writer = tf.io.TFRecordWriter(str(path), options)
+        self._path, self._name = pathlib.Path(path), name
+        self._error = tf.errors.OpError
+        self._writer = self._told(tf.io.TFRecordWriter, str(path), options)
         self._digest = hashlib.sha256()
         self._lengths = np.zeros(max_length + 1, np.int64)
         self._feature = tf.train.Feature
@@ -71,42 +74,30 @@ class ShardWriter:
         }
         example = self._example(features=self._features(feature=feature))
         record = example.SerializeToString(deterministic=True)
-        self._writer.write(record)
+        self._told(self._writer.write, record)
         self._digest.update(record)
         self._lengths[max(len(source), len(target)) + 1] += 1
 
     def close(self):
         """Ends the file; returns the shard's entry of the index."""
-        self._writer.close()
+        self._told(self._writer.close)
         lengths = np.flatnonzero(self._lengths)
         return {
             "file": self._name,
             "pairs": int(self._lengths.sum()),
             "length_counts": [[int(at), int(self._lengths[at])] for at in lengths],
-            "sha256": self._digest.hexdigest(),
+            "sha256": self._digest.hexdigest(),  # of its records, whatever the compression
+            "file_sha256": _file_checksum(self._path),
+            "bytes": self._path.stat().st_size,
         }
 
-
-def make_index(name, tokenizers, *, max_length, seed, compression, faults, shards):
-    """The content of `prepared.json`, as a string."""
-    fields = {
-        "format": FORMAT,
-        "corpus": name,
-        "max_length": max_length,
-        "seed": seed,
-        "compression": compression,
-        "pairs": sum(shard["pairs"] for shard in shards),
-        "skipped": {"empty": 0, "too_long": 0} | faults.counts,
-        "skipped_lines": faults.lines,
-    }
-    for side, tokenizer in zip(("tokenizer", "target_tokenizer"), tokenizers, strict=True):
-        fields[side] = {"fingerprint": tokenizer.fingerprint}
-        fields[side] |= {name: int(getattr(tokenizer, name)) for name in _IDS}
-    fields["shards"] = shards
-    contents = [fields["tokenizer"], fields["target_tokenizer"]]
-    contents += [shard["sha256"] for shard in shards]
-    fields["fingerprint"] = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    return json.dumps(fields, sort_keys=True) + "\n"
+    def _told(self, do, *arguments):
+        try:
+            return do(*arguments)
+        except self._error as error:
+            raise OSError(
+                f"a shard must be written whole. Received: {self._name}: {error.message}"
+            ) from error
 
 
 class PreparedCorpus:
@@ -125,50 +116,21 @@ class PreparedCorpus:
         length_counts: int64 `(shards, longest + 1)`: how many pairs need how many positions.
 
     Raises:
-        FileNotFoundError: if there is no index, or a shard is missing.
-        ValueError: if the index cannot be read.
+        FileNotFoundError: if there is no index, or a file that it lists is missing.
+        ValueError: if the index cannot be right, or a file is not what it lists.
     """
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        path = self.folder / INDEX
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"`folder` must be one that `prepare` wrote, with {INDEX}. Received: {folder}"
-            )
-        self._read_index(path)
-        for shard in self._shards:
-            if not (self.folder / shard["file"]).is_file():
-                raise FileNotFoundError(
-                    f"every shard must be in the folder. Received: {folder} without {shard['file']}"
-                )
-
-    def _read_index(self, path):
-        try:
-            fields = json.loads(path.read_bytes())
-            version = fields["format"]
-            if version == FORMAT:
-                self.skipped, self.skipped_lines = fields["skipped"], fields["skipped_lines"]
-                self.max_length, self.fingerprint = fields["max_length"], fields["fingerprint"]
-                self._pairs, self._shards = fields["pairs"], fields["shards"]
-                self._compression, self._fields = fields["compression"] or "", fields
-                longest = max(max(shard["length_counts"])[0] for shard in self._filled())
-                self.length_counts = np.zeros((len(self._shards), longest + 1), np.int64)
-                for counts, shard in zip(self.length_counts, self._shards, strict=True):
-                    for length, count in shard["length_counts"]:
-                        counts[length] = count
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{INDEX} must be as `prepare` wrote it. Received: {path}") from error
-        if version != FORMAT:
-            raise ValueError(
-                f"{INDEX} must have format {FORMAT}. Received: {path} with format {version!r}"
-            )
-
-    def _filled(self):
-        return [shard for shard in self._shards if shard["length_counts"]]
+        self._fields = fields = read_index(folder)
+        self.skipped, self.skipped_lines = fields["skipped"], fields["skipped_lines"]
+        self.max_length, self.fingerprint = fields["max_length"], fields["fingerprint"]
+        self._shards, self._compression = fields["shards"], fields["compression"] or ""
+        self.length_counts = length_counts(fields)
+        self._checked = {}  # what the system says of each shard that was as it must be
 
     def __len__(self):
-        return self._pairs
+        return self._fields["pairs"]
 
     @property
     def name(self):
@@ -187,8 +149,8 @@ class PreparedCorpus:
     @property
     def target_tokenizer(self):
         """The tokenizer of the targets."""
-        path = find_tokenizer(self.folder, "target_tokenizer") or find_tokenizer(self.folder)
-        return load_tokenizer(path)
+        *_, name = tokenizer_fingerprints(self._fields)
+        return load_tokenizer(find_tokenizer(self.folder, name))
 
     def check_tokenizers(self, tokenizer, target_tokenizer=None):
         """Raises a `ValueError` if these are not the tokenizers that the ids are from."""
@@ -217,6 +179,9 @@ class PreparedCorpus:
     def shard_reader(self):
         """A function of a shard's number that reads it in a graph.
 
+        Before the first reading its checksum is compared with the index, and again when the file
+        has changed since.
+
         Returns:
             Function of an int64 scalar to two int32 `RaggedTensor` `(pairs, None)`. When it runs
             on a file that is not what the index says, it is a `tf.errors.InvalidArgumentError`.
@@ -224,40 +189,114 @@ class PreparedCorpus:
         import tensorflow as tf
 
         paths = tf.constant([str(self.folder / shard["file"]) for shard in self._shards])
-        length_counts = tf.constant(self.length_counts)
+        lengths_of_shards = tf.constant(self.length_counts)
+        sides = self._fields["tokenizer"], self._fields["target_tokenizer"]
+        sizes = [tf.constant(side["vocab_size"], tf.int64) for side in sides]
 
         def read(shard):
-            source, target = _read_records(tf.gather(paths, shard), self._compression)
+            fault = tf.ensure_shape(tf.numpy_function(self._fault, [shard], tf.string), ())
+            with _checked(fault == "", _RULE, fault):
+                path = tf.identity(tf.gather(paths, shard))
+            source, target = _read_records(path, self._compression)
             lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
-            size = length_counts.shape[1]
+            size = lengths_of_shards.shape[1]
             found = tf.math.bincount(
                 tf.cast(lengths, tf.int32), minlength=size, maxlength=size, dtype=tf.int64
             )
-            same = tf.reduce_all(found == tf.gather(length_counts, shard))
-            check = tf.debugging.Assert(
-                same,
-                [f"a shard must be as {INDEX} says. Received:", tf.gather(paths, shard)],
-            )
-            with tf.control_dependencies([] if check is None else [check]):
+            same = tf.reduce_all(found == tf.gather(lengths_of_shards, shard))
+            for side, vocab_size in zip((source, target), sizes, strict=True):
+                values = tf.cast(side.values, tf.int64)
+                same &= tf.reduce_all((values >= 0) & (values < vocab_size))
+            with _checked(same, _RULE_OF_ROWS, path):
                 return source.with_values(tf.identity(source.values)), target
 
         return read
 
+    def _fault(self, shard):
+        """What is wrong with a shard's file, as bytes; none of one that is as it must be."""
+        entry = self._shards[shard]
+        path = self.folder / entry["file"]
+        try:
+            status = path.stat()
+            found = status.st_size, status.st_mtime_ns, status.st_ino
+            if self._checked.get(entry["file"]) == found:
+                return b""
+            if "file_sha256" in entry:
+                expected, received = entry["file_sha256"], _file_checksum(path)
+            else:  # of an earlier version of this package
+                expected = entry["sha256"]
+                received = _records_checksum(path, self._compression, self.max_length)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            return f"{path}: {error}".encode("utf-8", "backslashreplace")
+        if received != expected:
+            message = f"{path}: sha256 {received}, expected {expected}"
+            return message.encode("utf-8", "backslashreplace")
+        self._checked[entry["file"]] = found
+        return b""
+
     def load_shard(self, shard):
-        """One shard as a `TokenizedCorpus`."""
-        source, target = self.shard_reader()(np.int64(shard))
+        """One shard as a `TokenizedCorpus`.
+
+        Raises:
+            ValueError: if its file is not what the index says.
+        """
         columns = []
-        for side in (source, target):
+        for side in self._read(shard):
             columns += [side.values.numpy(), side.row_lengths().numpy().astype(np.int32)]
         return TokenizedCorpus(*columns, {})
 
     def decoded(self):
-        """Yields `(source, target)` strings, shard after shard, as the tokenizers decode them."""
+        """Yields `(source, target)` strings, shard after shard, as the tokenizers decode them.
+
+        Raises:
+            ValueError: if a shard is not what the index says.
+        """
         decode = self.source_tokenizer.decode, self.target_tokenizer.decode
-        read = self.shard_reader()
         for shard in range(self.shards):
-            source, target = (side.to_list() for side in read(np.int64(shard)))
+            source, target = (side.to_list() for side in self._read(shard))
             yield from ((decode[0](s), decode[1](t)) for s, t in zip(source, target, strict=True))
+
+    def _read(self, shard):
+        import tensorflow as tf
+
+        try:
+            return self.shard_reader()(np.int64(shard))
+        except tf.errors.OpError as error:
+            path, message = self.folder / self._shards[shard]["file"], error.message.split()
+            fault = self._fault(shard).decode() or f"{path}: {' '.join(message)}"
+            raise ValueError(f"{_RULE} {fault}") from error
+
+
+def _checked(is_right, rule, received):
+    """What follows in a graph waits for the check; without a graph it has been made."""
+    import tensorflow as tf
+
+    check = tf.debugging.Assert(is_right, [rule, received])
+    return tf.control_dependencies([] if check is None else [check])
+
+
+def _file_checksum(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _records_checksum(path, compression, max_length):
+    """The SHA-256 of a file's records, one behind the other.
+
+    Raises:
+        OSError, EOFError, zlib.error: if the file cannot be read.
+        ValueError: if it is no file of records of at most `max_length` ids a side.
+    """
+    digest, longest = hashlib.sha256(), 20 * max_length + 1024  # an id has at most 10 bytes
+    with gzip.open(path) if compression else open(path, "rb") as file:
+        # A record lies between its length of 8 bytes, and 4 each to check that and the record.
+        while head := file.read(12):
+            size = int.from_bytes(head[:8], "little")
+            record = file.read(size + 4) if size <= longest else b""
+            if len(head) + len(record) != size + 16:
+                raise ValueError("a record that is not whole")
+            digest.update(memoryview(record)[:size])
+    return digest.hexdigest()
 
 
 def _read_records(path, compression):

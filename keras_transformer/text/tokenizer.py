@@ -4,7 +4,6 @@ import abc
 import functools
 import hashlib
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -82,13 +81,9 @@ class Tokenizer(abc.ABC):
 
     def save(self, path):
         """Writes the tokenizer to one file, which is never seen half-written."""
-        path = pathlib.Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_bytes(self.to_bytes())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        from keras_transformer.atomic import write_file  # which a device does not need
+
+        write_file(path, lambda temporary: temporary.write_bytes(self.to_bytes()))
 
     def encode(self, text):
         """The ids of `text`'s pieces, as a list of int without BOS and EOS.

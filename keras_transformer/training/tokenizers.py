@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.atomic import locked, write_file
 from keras_transformer.text import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -113,6 +114,7 @@ def learn_tokenizer(files, output, options=None):
 
     Raises:
         FileExistsError: if `output` exists.
+        TargetInUseError: if another process is writing it.
         FileNotFoundError: if a file does not.
         ValueError: if an option or a file is wrong, or `output` has another suffix.
     """
@@ -121,11 +123,11 @@ def learn_tokenizer(files, output, options=None):
     suffix = ".model" if section.type == "sentencepiece" else ".json"
     if output.suffix != suffix:
         raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
-    if output.exists():
-        raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
-    made = _learn(section, itertools.chain.from_iterable(map(read_lines, files)))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    made.save(output)
+    with locked(output) as path:
+        if path.exists():
+            raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
+        made = _learn(section, itertools.chain.from_iterable(map(read_lines, files)))
+        write_file(path, lambda temporary: temporary.write_bytes(made.to_bytes()), lock=False)
     return made
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from keras_transformer import cli
+from keras_transformer.atomic import locked
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "litert"])
@@ -50,6 +51,14 @@ def test_export_of_ids_only(run_dir, tmp_path, fails, monkeypatch):
     for more, expected in ((["--ids-only"], "5 True"), ([], "5 False")):
         line = fails("export", run_dir, tmp_path, "--to", "savedmodel", *more)
         assert line.endswith(f"error: {expected}")
+
+
+@pytest.mark.parametrize("form, held", [("savedmodel", "new/1"), ("litert", "new")])
+def test_of_two_exports_at_once_the_second_is_refused(run_dir, tmp_path, fails, form, held):
+    with locked(tmp_path / held):
+        line = fails("export", run_dir, tmp_path / "new", "--to", form)
+    assert f"{tmp_path / held}, which is being written by process" in line
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"] * (form == "savedmodel")
 
 
 def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root):

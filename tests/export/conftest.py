@@ -152,7 +152,7 @@ def one_conversion_of_each_graph():
 
     convert, kept = conversion.float_file, {}
 
-    def float_file(module, signatures):
+    def float_file(module, signatures, place=None):
         key = (module.model_variables[0].ref(), *signatures)
         if key not in kept:
             kept[key] = convert(module, signatures)

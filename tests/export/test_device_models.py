@@ -22,6 +22,7 @@ from keras_transformer.export import ParityError, Runner
 from keras_transformer.export import device_exports as exports
 from keras_transformer.export import runner as runner_module
 from keras_transformer.export.device_exports import export_classifier, export_language_model
+from keras_transformer.integrity import sealed
 from keras_transformer.text import SentencePieceTokenizer
 
 LABELS = list("vwxyz")
@@ -227,7 +228,7 @@ def test_wrong_arguments(sequence_model, language_model, tokenizer, tmp_path):
             run(model, tokenizer, tmp_path / "device", samples=["abcd"], max_source_length=3)
         with pytest.raises(ValueError, match="`max_source_length` must be"):
             run(model, tokenizer, tmp_path / "device", samples=["a"], max_source_length=0)
-        (tmp_path / "there").mkdir(exist_ok=True)
+        (tmp_path / "there" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(FileExistsError, match="an export needs a new folder"):
             run(model, tokenizer, tmp_path / "there", samples=["a"])
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
@@ -270,6 +271,6 @@ def test_a_model_of_another_kind_is_noticed(folders, device, tmp_path):
     path = shutil.copytree(folders["sequence_model"][0], tmp_path / "copy")
     sums = json.loads((path / "metadata.json").read_text())["sha256"]
     metadata = json.loads((device.path / "metadata.json").read_text())
-    (path / "metadata.json").write_text(json.dumps({**metadata, "sha256": sums}))
+    (path / "metadata.json").write_text(json.dumps(sealed({**metadata, "sha256": sums})))
     with pytest.raises(ValueError, match="must have the signature that metadata.json names"):
         Runner(path)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.export import Runner
+from keras_transformer.integrity import sealed
 
 pytestmark = pytest.mark.slow
 FACTOR = int(os.environ.get("KERAS_TRANSFORMER_ROBUSTNESS", "1"))
@@ -128,7 +129,7 @@ def test_a_forged_checksum_harms_the_child_only(device, tmp_path, texts, repo_ro
         forged = damaged(content, rng)
         (copy / "model.tflite").write_bytes(forged)
         metadata["sha256"]["model.tflite"] = hashlib.sha256(forged).hexdigest()
-        (copy / "metadata.json").write_text(json.dumps(metadata))
+        (copy / "metadata.json").write_text(json.dumps(sealed(metadata)))
         done = subprocess.run(
             [sys.executable, "-c", FORGED, str(copy), json.dumps(texts[:2])],
             env={**os.environ, "PYTHONPATH": str(repo_root)},

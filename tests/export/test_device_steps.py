@@ -14,6 +14,7 @@ from keras_transformer.export import Runner, device_folder, export_litert, flatb
 from keras_transformer.export import runner as runner_module
 from keras_transformer.export.conversion import convert
 from keras_transformer.export.device_graphs import SIGNATURES, DeviceModule, check_signatures
+from keras_transformer.integrity import sealed
 
 
 def folder_of(model, strategy, device, path, signatures=SIGNATURES, mode="float32"):
@@ -24,7 +25,7 @@ def folder_of(model, strategy, device, path, signatures=SIGNATURES, mode="float3
     metadata = json.loads((path / "metadata.json").read_text())
     sums = device_folder.checksums(path)
     metadata["sha256"] = {name: sums[name] for name in metadata["sha256"]}
-    (path / "metadata.json").write_text(json.dumps(metadata))
+    (path / "metadata.json").write_text(json.dumps(sealed(metadata)))
     return path
 
 

@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from toy_device_models import language_model_of
 
-from keras_transformer import Greedy, Translator
+from keras_transformer import Greedy, Sampling, Translator
 from keras_transformer.export import MODES, ParityError, Runner, export_litert, flatbuffer, litert
+from keras_transformer.export.device_exports import export_language_model
 from keras_transformer.export.parity import compare
 from keras_transformer.text import SentencePieceTokenizer
 
@@ -290,6 +292,22 @@ def test_wrong_arguments(stub, device, trained, tokenizer, texts, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sampling_is_refused_before_any_work(trained, tokenizer, tmp_path):
+    options = dict(samples=["a"], strategy=Sampling(seed=7))
+    with pytest.raises(ValueError, match="holds a greedy or a beam search.* Received: .*Sampling"):
+        export_litert(trained, tokenizer, tmp_path / "made", **options)
+    model = language_model_of(tokenizer)
+    with pytest.raises(ValueError, match="holds a greedy or a beam search.* Received: .*Sampling"):
+        export_language_model(model, tokenizer, tmp_path / "made", **options)
+
+
+def test_a_full_disk(full_disk, stub, device, trained, tokenizer, texts, tmp_path):
+    stub((device.path / "model.tflite").read_bytes())
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/a/made'$"):
+        export_litert(trained, tokenizer, tmp_path / "a" / "made", samples=texts[:2])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     stub((device.path / "model.tflite").read_bytes())
     path = tmp_path / "made"
@@ -298,7 +316,12 @@ def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     with pytest.raises(FileExistsError, match="needs a new folder. Received: .*, which exists"):
         export_litert(trained, tokenizer, path, samples=texts)
     assert [entry.name for entry in path.iterdir()] == ["old"]
-    export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
+    with pytest.raises(FileExistsError, match="replaces only what .* which also holds old"):
+        export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
+    assert [entry.name for entry in path.iterdir()] == ["old"]
+    (path / "old").unlink()
+    for _ in range(2):
+        export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
     names = {"model.tflite", "tokenizer.model", "metadata.json", "parity.json"}
     assert {entry.name for entry in path.iterdir()} == names
     assert list(tmp_path.iterdir()) == [path]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.export import Runner
+from keras_transformer.integrity import sealed
 from keras_transformer.text import SentencePieceTokenizer
 
 MODULE = "keras_transformer.export.runner"
@@ -58,7 +59,7 @@ def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_
     text = {f"keras_transformer.text{part}" for part in ("", ".tokenizer", ".sentence_piece")}
     text.add("keras_transformer.text.growing")
     export = {f"keras_transformer.export{part}" for part in ("", ".device_folder", ".device_model")}
-    parts = {"keras_transformer", MODULE, *export, *text}
+    parts = {"keras_transformer", "keras_transformer.integrity", MODULE, *export, *text}
     assert set(ours) - {"keras_transformer.registration"} == parts
     assert heavy == []
 
@@ -175,7 +176,7 @@ def test_wrong_texts(runner):
 @pytest.mark.parametrize("name", ["model.tflite", "tokenizer.model", "metadata.json"])
 def test_a_missing_file(copy, name):
     (copy / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"an exported folder must hold {name}. Received"):
+    with pytest.raises(FileNotFoundError, match=f"must hold {name}. Received"):
         Runner(copy)
 
 
@@ -246,7 +247,7 @@ def test_damaged_metadata_never_gives_a_wrong_answer(copy, texts, live):
 )
 def test_wrong_metadata(copy, change, message):
     path = copy / "metadata.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **change})))
     with pytest.raises(ValueError, match=message):
         Runner(copy)
 
@@ -254,7 +255,7 @@ def test_wrong_metadata(copy, change, message):
 @pytest.mark.parametrize("content", ["", "[]", "{}", "5", '{"format"', "\x00"])
 def test_no_metadata(copy, content):
     (copy / "metadata.json").write_text(content)
-    with pytest.raises(ValueError, match="must be the metadata of an export. Received"):
+    with pytest.raises(ValueError, match="metadata.json must (be the metadata|have a field)"):
         Runner(copy)
 
 
@@ -330,4 +331,4 @@ def replaced(folder, name, content):
     (folder / name).write_bytes(content)
     metadata = json.loads((folder / "metadata.json").read_text())
     metadata["sha256"][name] = hashlib.sha256(content).hexdigest()
-    (folder / "metadata.json").write_text(json.dumps(metadata))
+    (folder / "metadata.json").write_text(json.dumps(sealed(metadata)))

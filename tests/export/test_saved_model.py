@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -12,7 +13,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import Greedy, Transformer, Translator
+from keras_transformer.atomic import new_folder
 from keras_transformer.export import ParityError, export_saved_model, serving_graphs
+from keras_transformer.export import saved_model as exporter
+from keras_transformer.export.serving_facts import check_whole, read_facts
 from keras_transformer.text import SentencePieceTokenizer
 
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
@@ -285,3 +289,47 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(trained, texts, tmp_path):
     with pytest.raises(ValueError, match="same `vocab_size`. Received: tokenizer 8, model 31"):
         export_saved_model(trained, other, tmp_path / "model", samples=texts)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- The folder ----------------------------------------------------------------------------
+
+
+def test_overwrite_replaces_an_export_only(saved_model, tmp_path):
+    path = shutil.copytree(saved_model.path, tmp_path / "1")
+    options = {"replaces": exporter._FILES, "mark": exporter.REPORT}
+    (path / "assets.extra" / "mine").touch()
+    with pytest.raises(FileExistsError, match="which also holds assets.extra/mine"):
+        new_folder(path, **options).__enter__()
+    (path / "assets.extra" / "mine").unlink()
+    with new_folder(path, **options):
+        pass
+    assert not list(path.iterdir())
+    (path / "saved_model.pb").touch()  # of another program
+    with pytest.raises(FileExistsError, match="does not hold assets.extra/parity.json"):
+        new_folder(path, **options).__enter__()
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index", "serving.json"])
+def test_a_damaged_saved_model_is_told(name, saved_model, tmp_path):
+    check_whole(saved_model.path)
+    path = shutil.copytree(saved_model.path, tmp_path / "1")
+    file = path / ("assets.extra" if name == "serving.json" else "") / name
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"1024", b"1025") if name == "serving.json" else content[:-1])
+    with pytest.raises(
+        ValueError, match=f"{name} must be (as it was written|the file that serving)"
+    ):
+        check_whole(path)
+    (path / "assets.extra" / "serving.json").unlink()
+    check_whole(path)  # of another program
+
+
+def test_damaged_facts_are_told(saved_model, tmp_path):
+    path = shutil.copytree(saved_model.path, tmp_path / "1") / "assets.extra" / "serving.json"
+    for content in ("", "[]", '{"signatures": 1}'):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="serving.json must (be the facts of|have a field)"):
+            read_facts(tmp_path / "1")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="serving.json must be the facts of an exported"):
+        read_facts(tmp_path / "1")

@@ -18,6 +18,7 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
+from keras_transformer.atomic import TargetInUseError, locked
 from keras_transformer.export import ParityError, export_saved_model, source_rows, warmup
 from keras_transformer.export import saved_model as exporter
 from keras_transformer.export.serving_facts import facts, read_facts
@@ -38,8 +39,18 @@ def test_the_next_version_follows_the_highest_number(tmp_path):
     for name in ("1", "9", "10", ".11.tmp", "12-old", "x", "\u0663", "-3"):
         (model / name).mkdir(parents=True)
     (model / "99").write_text("a file")
+    (model / ".12.lock").write_text("")
     assert versions(model) == [1, 9, 10]
     assert (next_version(model), newest_version(model)) == (model / "11", model / "10")
+
+
+def test_a_version_that_is_being_written_is_not_the_next(tmp_path):
+    (tmp_path / "1").mkdir()
+    with locked(tmp_path / "2"), pytest.raises(TargetInUseError, match="Received: .*2, which is"):
+        next_version(tmp_path)
+    (tmp_path / ".1.lock").touch()  # of one that was killed when all was done
+    assert next_version(tmp_path).name == "2" and versions(tmp_path) == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_what_holds_no_versions_is_refused(tmp_path):

@@ -23,6 +23,7 @@ from keras_transformer.export import Runner, export_litert, packed_weights
 from keras_transformer.export import runner as runner_module
 from keras_transformer.export.device_exports import export_classifier, export_language_model
 from keras_transformer.export.device_graphs import SIGNATURES
+from keras_transformer.integrity import sealed
 
 CLASSES = 5
 TEXTS = ["abc", "h", "b a d", "gfedcba", "", "1 2 b", "zz"]
@@ -191,7 +192,7 @@ def test_a_classifier_of_an_older_export(others, tmp_path):
     path = folder / "metadata.json"
     metadata = json.loads(path.read_text())
     assert metadata.pop("num_classes") == CLASSES
-    path.write_text(json.dumps(metadata))
+    path.write_text(json.dumps(sealed(metadata)))
     with pytest.raises(ValueError, match="must have `num_classes`, .*: export the model again"):
         Runner(folder, weight_cache=tmp_path / "cache")
 

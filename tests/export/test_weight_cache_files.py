@@ -6,10 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from keras_transformer.atomic import locked
 from keras_transformer.export import Runner, packed_weights
+from keras_transformer.integrity import sealed
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +123,46 @@ def test_processes_that_make_it_at_once(device, texts, live, tmp_path, repo_root
     assert all(map(packed_weights._is_whole, files_of(tmp_path / "cache")[:1]))
 
 
+def test_a_second_process_waits_and_takes_what_the_first_has_made(device, tmp_path, monkeypatch):
+    Runner(device.path, weight_cache=tmp_path / "made")
+    files = files_of(tmp_path / "made")
+    (tmp_path / "cache").mkdir()
+    waiting = threading.Event()
+
+    def hold():
+        with locked(tmp_path / "cache" / files[0].name):
+            waiting.set()
+            time.sleep(0.3)
+            for path in files:
+                shutil.copy(path, tmp_path / "cache")
+
+    monkeypatch.setattr(packed_weights, "_build", None)
+    first = threading.Thread(target=hold)
+    first.start()
+    assert waiting.wait(10)
+    assert Runner(device.path, weight_cache=tmp_path / "cache").translate([""]) == [""]
+    first.join()
+    files_of(tmp_path / "cache")
+
+
+def test_what_a_dead_process_left_is_removed(device, tmp_path):
+    Runner(device.path, weight_cache=tmp_path)
+    files = files_of(tmp_path)
+    left = tmp_path / f".1f00ba47.writing.{files[0].name}"
+    left.mkdir()
+    (left / files[0].name).write_bytes(files[0].read_bytes()[:-1])
+    files[1].unlink()  # killed between the two
+    Runner(device.path, weight_cache=tmp_path)
+    assert files_of(tmp_path) == files
+    left.mkdir()  # killed when all was done
+    lock = tmp_path / f".{files[0].name}.lock"
+    lock.touch()
+    Runner(device.path, weight_cache=tmp_path)
+    assert files_of(tmp_path) == files
+    with locked(tmp_path / files[0].name):  # by somebody who will see that it is whole
+        Runner(device.path, weight_cache=tmp_path)
+
+
 # --- Errors --------------------------------------------------------------------------------
 
 
@@ -182,7 +226,7 @@ def change_metadata(folder, change):
     path = folder / "metadata.json"
     metadata = json.loads(path.read_text())
     change(metadata)
-    path.write_text(json.dumps(metadata))
+    path.write_text(json.dumps(sealed(metadata)))
 
 
 @pytest.mark.parametrize(

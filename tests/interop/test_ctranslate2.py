@@ -64,6 +64,18 @@ def test_gives_the_same_tokens(tokenizer, sentences, tmp_path, options):
     assert len(seen) > 10  # answers that differ, or equality would say little
 
 
+def test_only_its_own_files_are_replaced(tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    for _ in range(2):
+        save_ctranslate2(model, tokenizer, tmp_path / "a", overwrite=True)
+    with pytest.raises(FileExistsError, match="an export needs a new folder. Received: .*a, which"):
+        save_ctranslate2(model, tokenizer, tmp_path / "a")
+    (tmp_path / "a" / "spm.model").touch()
+    with pytest.raises(FileExistsError, match="which also holds spm.model"):
+        save_ctranslate2(model, tokenizer, tmp_path / "a", overwrite=True)
+    assert (tmp_path / "a" / "model.bin").exists()
+
+
 def test_what_ctranslate2_lacks_is_refused(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="`activation` must be one of.*Received: 'elu'"):
         save_ctranslate2(make_model(tokenizer, activation="elu"), tokenizer, tmp_path / "a")

@@ -2,14 +2,22 @@
 
 import gzip
 import json
+import os
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from keras_transformer.text import ParallelCorpus, SentencePieceTokenizer, tokenize_corpus
+from keras_transformer.atomic import TargetInUseError, locked
+from keras_transformer.text import (
+    BytesTokenizer,
+    ParallelCorpus,
+    SentencePieceTokenizer,
+    tokenize_corpus,
+)
+from keras_transformer.text.shard_index import shard_file
 from keras_transformer.text.sharding import prepare
-from keras_transformer.text.shards import PreparedCorpus, shard_file
+from keras_transformer.text.shards import PreparedCorpus
 
 PAIRS = [("abcdefgh"[i % 8 :], "hgfedcba"[: i % 5]) for i in range(97)]
 
@@ -157,8 +165,39 @@ def test_options_are_checked(tmp_path, options, message):
 
 
 def test_a_folder_is_never_overwritten(tmp_path):
-    with pytest.raises(FileExistsError, match="`folder` must not exist. Received: "):
+    (tmp_path / "mine").touch()
+    with pytest.raises(FileExistsError, match="a prepared corpus needs a new folder. Received: "):
         prepare(PAIRS, None, tmp_path, max_length=8)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_of_two_at_once_the_second_is_refused(tmp_path):
+    with locked(tmp_path / "p"), pytest.raises(TargetInUseError, match="written by process"):
+        prepare(PAIRS, None, tmp_path / "p", max_length=8)
+
+
+def test_killed_and_run_again(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in containers, of which each begins with 1
+
+    def killed():
+        yield from PAIRS
+        os._exit(9)
+
+    child = os.fork()
+    if not child:
+        prepare(killed(), tokenizer, tmp_path / "p", max_length=8, shards=2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert len(list(tmp_path.iterdir())) == 2  # what is half-written, and the lock
+    assert prepare(PAIRS, tokenizer, tmp_path / "p", max_length=8, shards=2).shards == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+@pytest.mark.parametrize("number", [500, 5000])  # of pairs: it is noticed at the end, or before
+def test_a_full_disk_is_told(full_disk, tmp_path, number):
+    options = {"max_length": 31, "shards": 1}
+    with pytest.raises(OSError, match="a shard must be written whole. Rec.*: shard-00000") as told:
+        prepare([("abc def", "ghi jkl")] * number, BytesTokenizer(), tmp_path / "p", **options)
+    assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
 
 
 def test_the_index_by_hand(tokenizer, tmp_path):

@@ -1,12 +1,16 @@
 """The pipeline of Apache Beam writes the folder that `prepare` writes, byte for byte."""
 
 import importlib.util
+import json
 import sys
+import threading
 
+import numpy as np
 import pytest
 
-from keras_transformer.text import BytesTokenizer, ParallelCorpus
-from keras_transformer.text.beam_prepare import prepare_with_beam
+from keras_transformer.atomic import TargetInUseError, locked
+from keras_transformer.text import BytesTokenizer, ParallelCorpus, beam_prepare
+from keras_transformer.text.beam_prepare import _WriteShard, prepare_with_beam
 from keras_transformer.text.sharding import prepare
 
 needs_beam = pytest.mark.skipif(
@@ -56,6 +60,44 @@ def test_nothing_is_left_of_a_failure(tmp_path):
             ParallelCorpus(tmp_path / "none"), BytesTokenizer(), tmp_path / "p", max_length=8
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_workers_may_write_the_same_shard(tmp_path):
+    """At once, or when another has been given up; what the slower one leaves is in nobody's way."""
+    write = _WriteShard(str(tmp_path), 2, None, 9)
+    row = np.arange(5, 8, dtype=np.int32).tobytes()
+    group = 1, [[(number, row, row) for number in range(500)]]
+    threads = [threading.Thread(target=write, args=(group,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (tmp_path / ".1f00ba47.writing.x").touch()
+    assert json.loads((tmp_path / "entry-1.json").read_text())["pairs"] == 500
+    names = {"entry-1.json", "shard-00001-of-00002.tfrecord", ".1f00ba47.writing.x"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@needs_beam
+def test_what_workers_leave_stays_out_of_the_folder(tmp_path, monkeypatch):
+    run = beam_prepare._run
+
+    def run_and_leave(*arguments):
+        run(*arguments)
+        (arguments[4] / ".1f00ba47.writing.entry-0.json").touch()
+
+    monkeypatch.setattr(beam_prepare, "_run", run_and_leave)
+    options = {"max_length": 8, "shards": 2}
+    prepare([("a", "b")], BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+@needs_beam
+def test_of_two_at_once_the_second_is_refused(tmp_path):
+    with locked(tmp_path / "p"), pytest.raises(TargetInUseError, match="written by process"):
+        prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "p", max_length=8)
 
 
 @needs_beam

@@ -6,6 +6,7 @@ import random
 import pytest
 from toy_sentences import SENTENCES
 
+from keras_transformer.atomic import TargetInUseError, locked
 from keras_transformer.text import SentencePieceTokenizer
 
 
@@ -48,3 +49,21 @@ def test_training_is_deterministic():
     )
     assert first == again
     assert first != all_sentences
+
+
+def test_one_process_learns_a_file(tmp_path):
+    """The second is refused before it has learnt for hours."""
+    from keras_transformer.training import learn_tokenizer
+
+    (tmp_path / "in").write_text("\n".join(SENTENCES))
+    options = {"vocab_size": 60}
+    with locked(tmp_path / "a.model"), pytest.raises(TargetInUseError, match="written by process"):
+        learn_tokenizer([tmp_path / "none"], tmp_path / "a.model", options)
+    with pytest.raises(FileNotFoundError, match="none"):
+        learn_tokenizer([tmp_path / "none"], tmp_path / "new" / "a.model", options)
+    (tmp_path / ".1f00ba47.writing.a.model").touch()  # of a dead one
+    made = learn_tokenizer([tmp_path / "in"], tmp_path / "a.model", options)
+    with pytest.raises(FileExistsError, match="a tokenizer needs a new file"):
+        learn_tokenizer([tmp_path / "in"], tmp_path / "a.model", options)
+    assert (tmp_path / "a.model").read_bytes() == made.to_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.model", "in"]

@@ -16,6 +16,7 @@ from keras_transformer.decoding.streaming import TokenStream
 from keras_transformer.decoding.translation import Translation, hypotheses_of, with_scores
 from keras_transformer.decoding.unknown import source_words, with_source_words
 from keras_transformer.text.growing import growing_text
+from keras_transformer.text.tokenizer import check_text_size
 
 
 class Translator:
@@ -321,6 +322,7 @@ class Translator:
 
     def source_ids(self, text):
         """The ids of one text, EOS at the end, as the encoder takes them."""
+        check_text_size(text, self.max_source_length)
         ids = [*self.tokenizer.encode(text), self.tokenizer.eos_id]
         if len(ids) > self.max_source_length:
             raise ValueError(

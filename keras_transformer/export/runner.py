@@ -12,6 +12,7 @@ import sys
 
 from keras_transformer.export.device_model import DeviceModel
 from keras_transformer.text.growing import growing_text
+from keras_transformer.text.tokenizer import check_text_size
 
 _IMPOSSIBLE = -1e29  # below it, a score says that the search has found no such hypothesis
 
@@ -151,6 +152,7 @@ class Runner(DeviceModel):
 
     def encode(self, text):
         """The ids of one text as the model takes them: EOS at the end, but of a prompt."""
+        check_text_size(text, self.metadata["max_source_length"])
         ids = self._tokenizer.encode(text)
         ends = self.metadata["signature"] != "generate" and self.metadata.get("adds_eos", True)
         return [*ids, self.metadata["eos_id"]] if ends else ids

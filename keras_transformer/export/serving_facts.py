@@ -3,8 +3,8 @@
 import pathlib
 
 from keras_transformer.export.serving_graphs import ABOUT, IDS_SIGNATURE
-from keras_transformer.export.source_rows import BYTES_A_TOKEN
 from keras_transformer.integrity import check_file, check_seal, checksum, read_json
+from keras_transformer.text.tokenizer import BYTES_A_TOKEN
 
 FACTS = "assets.extra/serving.json"
 

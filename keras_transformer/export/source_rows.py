@@ -6,15 +6,13 @@ be answered is left empty, and its `status` says why; the rows beside it know no
 
 import tensorflow as tf
 
+from keras_transformer.text.tokenizer import BYTES_A_TOKEN
+
 OK = "ok"
 TOO_LONG = "too_long"
 OUTSIDE = "id_outside_vocabulary"
 BAD_N_BEST = "bad_n_best"
 TARGET_TOO_LONG = "target_too_long"
-
-# A SentencePiece piece has at most 16 characters, of at most 4 bytes. A longer text cannot fit,
-# unless it is mostly white space, and is refused before the tokenizer sees it.
-BYTES_A_TOKEN = 64
 
 
 def rows_of_text(text, tokenizer, max_length):

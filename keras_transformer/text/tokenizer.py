@@ -10,6 +10,10 @@ import numpy as np
 
 UNKNOWN = "⁇"  # what an unknown id reads as: SentencePiece's sign
 
+# A SentencePiece piece has at most 16 characters, of at most 4 bytes. A longer text cannot fit,
+# unless it is mostly white space, and is refused on every runtime before a tokenizer reads it.
+BYTES_A_TOKEN = 64
+
 
 class Tokenizer(abc.ABC):
     """Text to ids and back, the same in Python and in a TensorFlow graph.
@@ -162,6 +166,24 @@ class Tokenizer(abc.ABC):
     @property
     def _id_rule(self):
         return f"`ids` must be in [0, vocab_size) with vocab_size={self.vocab_size}."
+
+
+def check_text_size(text, max_length):
+    """Raises a ValueError if a string has more bytes than any text of so many tokens.
+
+    Args:
+        text: What `Tokenizer.encode` is to read.
+        max_length: The most tokens that may come of it, EOS included.
+    """
+    most = BYTES_A_TOKEN * max_length
+    if not isinstance(text, str) or 4 * len(text) <= most:
+        return
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > most:
+        raise ValueError(
+            f"a text of at most {max_length} tokens must have at most {most} bytes. "
+            f"Received: {size} bytes, {text[:60]!r}…"
+        )
 
 
 def without_surrogates(text):

@@ -295,6 +295,16 @@ def test_a_text_that_is_too_long_is_an_error(text_model, tokenizer):
         translator.translate(["a", longest + "c"])
 
 
+def test_a_text_of_more_bytes_than_its_tokens_can_have_is_not_read(text_model, tokenizer):
+    """As the SavedModel and the device have it, whatever the tokenizer would make of it."""
+    translator = Translator(text_model, tokenizer, max_source_length=7)
+    assert translator.translate([" " * 448, "\u2003" * 149]) == ["", ""]
+    message = "of at most 7 tokens must have at most 448 bytes. Received: 450 bytes"
+    for white in (" " * 450, "\u2003" * 150, "\ud800" * 150):
+        with pytest.raises(ValueError, match=message):
+            translator.translate([white])
+
+
 @pytest.mark.parametrize("texts", ["abc", b"abc"])
 def test_one_string_is_not_a_list(translator, texts):
     with pytest.raises(TypeError, match="`texts` must be a list of strings. Received: b?'abc'"):

@@ -160,6 +160,9 @@ def test_too_long(runner):
         runner.translate(["a" * 511])
     with pytest.raises(ValueError, match="at most `max_source_length` = 512 tokens. Received: 600"):
         runner.translate_ids([5] * 600)
+    assert runner.translate([" " * 32768]) == [""]  # of which no token is made
+    with pytest.raises(ValueError, match="must have at most 32768 bytes. Received: 32769 bytes"):
+        runner.translate([" " * 32769])
 
 
 def test_wrong_texts(runner):

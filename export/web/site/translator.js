@@ -5,6 +5,7 @@ import { paddedLength, targetLength, withFixedLength } from './fixed_length.js';
 import { loadTokenizer } from './tokenizers.js';
 
 const MOST_COPIES = 2; // compiled for one length each
+const BYTES_A_TOKEN = 64; // longer texts are refused unread, as on the other runtimes
 
 /** Translates one sentence at a time; the calls must not overlap. */
 export class Translator {
@@ -57,6 +58,12 @@ export class Translator {
    * @throws {Error} if it has too many tokens
    */
   async translate(text) {
+    const most = BYTES_A_TOKEN * this.metadata.max_source_length;
+    if (new TextEncoder().encode(text).length > most) {
+      throw new RangeError(
+        `A sentence can have ${most} bytes at most: put its sentences on lines of their own.`,
+      );
+    }
     const sourceIds = [...this.source.encode(text), this.metadata.eos_id];
     const targetIds = await this.translateIds(sourceIds);
     return { sourceIds, targetIds, text: this.target.decode(this.withoutBos(targetIds)) };

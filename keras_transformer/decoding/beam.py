@@ -24,6 +24,13 @@ class BeamSearch(SearchOptions):
     then and never changes. A row's result depends on its own source alone. Under a
     `repetition_penalty` the score is the penalised distribution's.
 
+    Of equal sums, the one of the lower beam comes first, then that of the lower id, and of equal
+    finished hypotheses the one found first: in eager code, graphs, XLA, SavedModels and LiteRT.
+    That is of equal float32 numbers. Sums that are equal on paper only, such as those of the same
+    factors in another order, differ in their last bit (some 1e-7 of them), and which of them is
+    larger is up to the rounding of each compiler's exp and log: where the last place of the beam
+    falls between two such, modes may keep different ones, and give what grows from them.
+
     Attributes:
         beam_size: Hypotheses K that stay alive.
         length_penalty: Exponent; 0 for none.

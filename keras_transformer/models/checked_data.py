@@ -57,7 +57,7 @@ class CheckedData:
         """The `Ids` that the model and its compiled loss take."""
         loss = keras.tree.flatten(getattr(self, "loss", None))
         loss = loss[0] if len(loss) == 1 else None
-        sizes = {tensor.name: self.id_sizes[tensor.name] for tensor in self.inputs}
+        sizes = {tensor.name: self.id_sizes.get(tensor.name) for tensor in self.inputs}
         if hasattr(loss, "pad_id"):
             return Ids(sizes, self.output_shape[-1], loss.pad_id)
         if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
@@ -78,7 +78,7 @@ class Ids:
     """Which ids inputs and labels may hold.
 
     Args:
-        sizes: V of each input, by its name, in the order of `Model.inputs`.
+        sizes: V of each input, by its name, in the order of `Model.inputs`; `None` for any ids.
         classes: V of the labels; `None` if nothing is known of them.
         pad_id: A label that is none, where it may also lie outside [0, V).
     """
@@ -120,7 +120,7 @@ class Ids:
         return batch
 
     def _parts(self, x, y):
-        """Name, size, pad and array of all that is numbers."""
+        """Name, size, pad and array of all that has a size and is numbers."""
         if isinstance(x, dict):
             parts = [(name, size, None, x.get(name)) for name, size in self.sizes.items()]
         else:
@@ -137,7 +137,7 @@ class Ids:
             array = getattr(array, "flat_values", array)  # of a ragged tensor
             array = np.asarray(array) if isinstance(array, (list, tuple)) else array
             kind = str(getattr(array, "dtype", ""))
-            if "int" in kind or "float" in kind:
+            if size is not None and ("int" in kind or "float" in kind):
                 yield name, size, pad_id, array
 
     def _check_array(self, name, size, pad_id, array):

@@ -22,7 +22,16 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Excludes more variables, as in Keras: before `build`, and not kept in a file."""
+        """Excludes more variables, as in Keras: before `build`, and not kept in a file.
+
+        Raises:
+            ValueError: if the optimizer is built.
+        """
+        if self.built:
+            raise ValueError(
+                "`exclude_from_weight_decay` must be called before the optimizer is built. "
+                f"Received: var_list={var_list}, var_names={var_names} afterwards"
+            )
         super().exclude_from_weight_decay(var_list, var_names)
         # In a function: variables in an attribute would become the optimizer's own.
         self._excluded = lambda: (list(var_list or ()), var_names)

@@ -229,6 +229,31 @@ def test_graph_and_xla_agree_with_eager_ties_included(run):
             np.testing.assert_allclose([h[1] for h in expected], [h[1] for h in actual], atol=1e-5)
 
 
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+def test_equal_numbers_are_ordered_by_beam_and_id_in_every_mode(run):
+    """Two ids of each state share its whole probability: exp(0) + exp(0) is 2 everywhere."""
+    table = np.full((KEYS, V), -1e4)
+    rng, ordinary = np.random.default_rng(0), np.setdiff1d(np.arange(V), list(vars(IDS).values()))
+    for row in table:
+        row[rng.choice(ordinary, 2, replace=False)] = 0.0
+    table[:, IDS.eos_id] = -1e5  # never as likely as the last of four
+    strategy = BeamSearch(beam_size=4, n_best=4)
+    hypotheses = search(table, strategy, [4], run)[0]
+    assert [h[0] for h in hypotheses] == by_the_rule(table, 4, 4)
+
+
+def by_the_rule(table, size, limit):
+    """The texts of a beam search where every hypothesis has two next tokens, equally likely."""
+    alive = [([], after(0, IDS.bos_id))]
+    for _ in range(limit):
+        alive = [
+            ([*ids, int(token)], after(state, int(token)))
+            for ids, state in alive
+            for token in np.flatnonzero(table[state] == 0)
+        ][:size]
+    return [ids for ids, _ in alive]
+
+
 def test_a_row_depends_on_no_batch_mate():
     strategy, table = BeamSearch(beam_size=3, n_best=3), table_of(5)
     limits = [1, 7, 0, 3, 7, 2]

@@ -243,5 +243,6 @@ def test_weights_of_rows_and_of_tokens_on_one_compiled_model():
         expected = float(loss(labels, model(inputs), weights))
         value, _ = model.train_on_batch(inputs, labels, sample_weight=weights.astype("float32"))
         assert float(value) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match="Received: the shape .*unknown rank for logits"):
+    model.train_on_batch(inputs, labels)
+    with pytest.raises(ValueError, match="Received: the shape of unknown rank for logits"):
         model.train_on_batch(inputs, labels[..., None])

@@ -301,11 +301,7 @@ def _add_export(subparsers):
         help="a savedmodel of ids to ids, without the tokenizer and TensorFlow Text's ops",
     )
     command.add_argument(
-        "--max-source-length",
-        type=int,
-        metavar="N",
-        help="most tokens of a text that the artifact takes, EOS included, which bounds its time "
-        "and memory; 1024, or as many as training saw, if not given",
+        "--max-source-length", type=int, metavar="N", help="most tokens of a text, EOS included"
     )
     _add_search(command)
 

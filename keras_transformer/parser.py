@@ -263,8 +263,7 @@ def _add_export(subparsers):
         "--max-source-length",
         type=int,
         metavar="N",
-        help="most tokens of a text that the artifact takes, EOS included, which bounds its time "
-        "and memory; 1024, or as many as training saw, if not given",
+        help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
     )
     _add_search(command)
 

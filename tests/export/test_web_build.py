@@ -255,7 +255,9 @@ def test_a_killed_build_leaves_nothing_for_long(fake_export, tmp_path):
             assert not out.exists() or files_below(out) == made  # moved away and not back, at worst
             if stop == signal.SIGTERM:
                 assert files_below(out) == made
-                assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "site"]
+                assert not [*tmp_path.glob(f".site.build-*-{process.pid}")]
+    assert build(fake_export, out, "--overwrite").returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "site"]
     # Killed between the two renames: the next one, even if it fails, puts the older site back.
     old = tmp_path / f".site.build-{socket.gethostname()}-{process.pid}"
     old.mkdir()

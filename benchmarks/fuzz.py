@@ -97,9 +97,13 @@ class _Cases:
         start = time.monotonic()
         self.files = kind.files(world)
         kind.other(world)
-        self._right = {}
+        self.work_in(0)
         self._right_answer(0)
         say(f"{kind.name}: {time.monotonic() - start:.0f} s to make it; {self.files}")
+
+    def work_in(self, job):
+        """Uses a place of its own, always the same: names of places are in some answers."""
+        self._right, self._place = {}, self._folder / f"job-{job}"
 
     def run(self, number, show=False):
         """One case; its outcome and what makes it again."""

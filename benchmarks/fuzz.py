@@ -97,9 +97,13 @@ class _Cases:
         start = time.monotonic()
         self.files = kind.files(world)
         kind.other(world)
-        self._right = {}
+        self.work_in(0)
         self._right_answer(0)
         say(f"{kind.name}: {time.monotonic() - start:.0f} s to make it; {self.files}")
+
+    def work_in(self, job):
+        """Uses a place of its own, always the same: names of places are in some answers."""
+        self._right, self._place = {}, self._folder / f"job-{job}"
 
     def run(self, number, show=False):
         """One case; its outcome and what makes it again."""
@@ -110,26 +114,23 @@ class _Cases:
         outcome = self._outcome(child, answer == self._right_answer(number), name, how)
         said = child.err if show else child.err.strip()[-300:]
         return {"case": number, "outcome": outcome, "file": name, "mutation": how,
-                "command": _command(child.argv), "code": child.code, "said": said}  # fmt: skip
+                "command": " ".join(child.argv), "code": child.code, "said": said}  # fmt: skip
 
     def _right_answer(self, number):
         """What the command of a case answers when nothing is damaged; run once a command."""
-        argv = self.kind.command(
-            self._world, *self._places("whole"), _generator(self._seed, number)
-        )
-        key = _command(map(str, argv[1]))
+        generator = _generator(self._seed, number)
+        key = str(self.kind.command(self._world, *self._places(), generator))
         if key not in self._right:
-            child, answer = self._answer("whole", None, _generator(self._seed, number))
+            child, answer = self._answer(None, _generator(self._seed, number))
             if answer is None or child.code not in (0, None):
-                raise RuntimeError(
-                    f"{key} must succeed. Received: {child.code}: {child.err[-999:]}"
-                )
+                said = f"{child.code}: {child.err[-999:]}"
+                raise RuntimeError(f"{child.argv} must succeed. Received: {said}")
             self._right[key] = answer
         return self._right[key]
 
-    def _places(self, label):
+    def _places(self):
         """The damaged folder, and that of results."""
-        return self._folder / label / "folder", self._folder / label / "results"
+        return self._place / "folder", self._place / "results"
 
     def _damaged(self, number, name, generator):
         how = []
@@ -137,12 +138,12 @@ class _Cases:
         def damage(folder):
             how.append(mutate(folder, name, self.kind.other(self._world), generator))
 
-        child, answer = self._answer(f"case-{number}", damage, _generator(self._seed, number))
+        child, answer = self._answer(damage, _generator(self._seed, number))
         return how[0], child, answer
 
-    def _answer(self, label, damage, generator):
+    def _answer(self, damage, generator):
         """Runs the command on a copy, damaged if that is given."""
-        folder, results = self._places(label)
+        folder, results = self._places()
         results.mkdir(parents=True)
         shutil.copytree(self.kind.base(self._world), folder)
         if damage:
@@ -197,14 +198,11 @@ def _generator(*names):
     return random.Random("/".join(map(str, names)))
 
 
-def _command(argv):
-    """The command without the places of a case."""
-    return " ".join(re.sub(r"\S*/(case-\d+|whole)/", "", part) for part in argv)
-
-
 def _job(arguments, cases, job):
     found = {}
     for name, one in cases.items():
+        if job:
+            one.work_in(job)
         counts, mutations, examples = collections.Counter(), collections.Counter(), []
         for number in range(job, arguments.cases, arguments.jobs):
             case = one.run(number)

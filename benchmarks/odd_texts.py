@@ -28,7 +28,7 @@ from fault_injection.odd import OddTexts
 from reporting import options_of, processor, say, write_json
 
 _TEXTS, _QUICK_TEXTS = 10000, 600
-_BATCH, _LIMIT, _LEARN = 32, 48, 100
+_BATCH, _LIMIT, _LEARN = 32, 80, 100
 _REFUSED = "REFUSED"
 _EXAMPLES = 20
 _PLAIN = ["the dog runs after 1000 balls", "das Haus ist schön und groß", "a dog is a dog"] * 20

@@ -87,7 +87,7 @@ def test_accumulated_batches_equal_the_large_batch(name, tokens):
         SmoothedCrossEntropy(0.1, PAD, reduction="sum"),
         jit_compile=False,
     )
-    small.fit(
+    history = small.fit(
         weighted_for_accumulation(as_dataset(batches), 3, PAD),
         steps_per_epoch=6,
         shuffle=False,

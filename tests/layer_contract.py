@@ -43,6 +43,7 @@ def check_layer(
     call = _Call(inputs, call_arguments)
     layer = make("float32")
     check_config(layer_class, layer, call)
+    check_frozen(layer_class, make("float32"), call)
     check_build(make("mixed_bfloat16"), layer, call)
     randomise(layer)
     check_output_shape(layer, call, open_width)
@@ -93,6 +94,21 @@ def check_config(layer_class, layer, call):
     assert rebuilt.get_config() == before
     call(rebuilt)
     assert _named_shapes(rebuilt) == _named_shapes(layer)
+
+
+def check_frozen(layer_class, layer, call):
+    """What is frozen, of the layers in it too, stays so in a config; all of it, if made frozen."""
+    call(layer)
+    children = list(layer._flatten_layers(include_self=False))
+    for child in children[::2]:
+        child.trainable = False
+    again = layer_class.from_config(json.loads(json.dumps(layer.get_config())))
+    call(again)
+    found = [child.trainable for child in again._flatten_layers(include_self=False)]
+    assert found == [child.trainable for child in children]
+    frozen = layer_class.from_config({**again.get_config(), "trainable": False, "sublayers": {}})
+    call(frozen)
+    assert not any(variable.trainable for variable in frozen.variables)
 
 
 def check_build(layer, called, call):

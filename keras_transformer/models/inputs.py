@@ -21,6 +21,10 @@ class CheckedInputs:
             )
         return super().__call__(inputs, *args, **kwargs)
 
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        self._check_inputs(inputs)  # again: Keras' steps on JAX do without `__call__`
+        return super().call(inputs, training=training, mask=mask, **kwargs)
+
     def fit(self, x=None, y=None, *args, **kwargs):
         """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
         self._check_data(x)

@@ -78,11 +78,8 @@ def test_configs_and_files_keep_them(make, tmp_path):
 def test_a_model_that_is_frozen_as_a_whole(make, tmp_path):
     model = make()
     model.trainable = False
-    for again in (
-        type(model).from_config(model.get_config()),
-        through_a_file(model, tmp_path),
-        keras.models.clone_model(model),
-    ):
+    clone, loaded = keras.models.clone_model(model), through_a_file(model, tmp_path)
+    for again in (type(model).from_config(model.get_config()), clone, loaded):
         assert again.trainable_weights == [] and state(again) == state(model)
     again.trainable = True
     assert len(again.trainable_weights) == len(make().trainable_weights)
@@ -98,14 +95,13 @@ def test_files_without_such_settings_load_as_ever():
 
 def test_a_map_of_policies_stays(tmp_path):
     policies = keras.dtype_policies.DTypePolicyMap(default_policy="float32")
-    policies["decoder_0/feed_forward"] = keras.DTypePolicy("mixed_bfloat16")
+    for path in ("decoder_0/feed_forward", "encoder_1"):  # and not what is in them
+        policies[path] = keras.DTypePolicy("mixed_bfloat16")
     model = Transformer(SMALL, dtype=policies)
     again = through_a_file(model, tmp_path)
     for each in (model, again, Transformer.from_config(model.get_config())):
-        found = {
-            layer.path for layer in each._flatten_layers() if layer.compute_dtype == "bfloat16"
-        }
-        assert found == {"decoder_0/feed_forward"}
+        found = [layer.path for layer in each._flatten_layers() if "16" in layer.compute_dtype]
+        assert sorted(found) == ["decoder_0/feed_forward", "encoder_1"]
     np.testing.assert_array_equal(array(again(BATCH)), array(model(BATCH)))
     exact = in_float32(model)
     assert in_float32(exact) is exact is not model
@@ -207,9 +203,9 @@ folder, epochs = sys.argv[1], int(sys.argv[2])
 batch = dict(numpy.load(f"{folder}/batch.npz"))
 labels = batch.pop("labels")
 model = keras.models.model_from_json(open(f"{folder}/model.json").read())
+model.load_weights(f"{folder}/first.weights.h5")
 model.compile(keras.optimizers.Adam(0.01), keras_transformer.SmoothedCrossEntropy(0.1, pad_id=4),
               run_eagerly=True)
-model.load_weights(f"{folder}/first.weights.h5")
 backup = keras.callbacks.BackupAndRestore(f"{folder}/backup", delete_checkpoint=False)
 model.fit(batch, labels, epochs=epochs, callbacks=[backup], verbose=0)
 numpy.savez(f"{folder}/{epochs}.npz", *[keras.ops.convert_to_numpy(v) for v in
@@ -247,6 +243,7 @@ def test_a_backup_goes_on_in_a_new_process(tmp_path):
 MESSAGE = "quantized when they are exported.*call `export_litert`.*mode='int8'.*Received: "
 
 
+@pytest.mark.filterwarnings("ignore:Layer (InputLayer|Dropout) does not have a `quantize`")
 def test_quantization_says_what_to_call():
     """In one sentence, and before anything has changed."""
     for make in MODELS.values():

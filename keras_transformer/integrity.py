@@ -5,7 +5,8 @@ import json
 import os
 import pathlib
 
-_MARK = b"\nsha256:"  # before the digits, at the end of a file
+_OWNER = b"\nof:"  # before the digits of the checksum of an owner's name
+_MARK = b"\nsha256:"  # before the digits of the checksum of all before it, the end of a file
 _DIGITS = 64
 _BLOCK = 1 << 20
 SEAL = "record_sha256"
@@ -44,43 +45,59 @@ def check_file(path, expected, record):
         )
 
 
-def seal_file(path):
-    """Appends a file's own checksum to it, which readers of zip and HDF5 files do not look at."""
+def seal_file(path, owner=""):
+    """Appends a file's owner and checksum, which readers of zip and HDF5 files do not look at.
+
+    Args:
+        path: The file.
+        owner: String that names what the file is part of.
+    """
+    with open(path, "ab") as file:
+        file.write(_owner_mark(owner))
     mark = _MARK + checksum(path).encode()
     with open(path, "ab") as file:
         file.write(mark)
 
 
-def check_sealed_file(path, advice, *, required=True):
+def check_sealed_file(path, advice, *, owner=None, required=True):
     """Raises an error unless a file is what `seal_file` has left.
 
     Args:
         path: The file.
         advice: What to do if it is not, for the error.
+        owner: What it must be part of; `None` for anything.
         required: Whether a file without a seal is an error as well.
 
     Raises:
         ValueError: if it is not.
     """
     size = os.path.getsize(path) - len(_MARK) - _DIGITS
-    digest = hashlib.sha256()
+    digest, last = hashlib.sha256(), b""
     with open(path, "rb") as file:
         left = max(size, 0)
         while left and (block := file.read(min(left, _BLOCK))):
             digest.update(block)
-            left -= len(block)
+            left, last = left - len(block), (last + block)[-len(_OWNER) - _DIGITS :]
         mark = file.read(len(_MARK) + _DIGITS)
     is_sealed = size >= 0 and mark.startswith(_MARK)
-    if (required and not is_sealed) or (is_sealed and mark[len(_MARK) :] != _hex(digest)):
-        received = "other content than its checksum says" if is_sealed else "no checksum at its end"
-        raise ValueError(
-            f"{path} must be as it was written, but it is damaged or of another version: {advice}. "
-            f"Received: {received}"
-        )
+    if not is_sealed and not required:
+        return
+    if not is_sealed:
+        received = "no checksum at its end"
+    elif mark != _MARK + digest.hexdigest().encode():
+        received = "other content than its checksum says"
+    elif owner is not None and last != _owner_mark(owner):
+        received = "a file of another run"
+    else:
+        return
+    raise ValueError(
+        f"{path} must be as it was written, but it is damaged or of another version: {advice}. "
+        f"Received: {received}"
+    )
 
 
-def _hex(digest):
-    return digest.hexdigest().encode()
+def _owner_mark(owner):
+    return _OWNER + hashlib.sha256(owner.encode()).hexdigest().encode()
 
 
 def read_json(path, what, fields=()):

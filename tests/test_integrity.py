@@ -69,11 +69,15 @@ def test_a_sealed_file_tells_of_any_change(tmp_path, content):
     seal_file(path)
     sealed = path.read_bytes()
     check_sealed_file(path, "mend it")
-    assert sealed.startswith(content) and len(sealed) == len(content) + 72
+    assert sealed.startswith(content) and len(sealed) == len(content) + 140
     for other in (sealed[:-1], sealed[1:], sealed + b"0", b"b" + sealed, sealed[:-1] + b"x"):
         path.write_bytes(other)
         with pytest.raises(ValueError, match="a.npz must be as it was written"):
             check_sealed_file(path, "mend it")
+    path.write_bytes(sealed)
+    check_sealed_file(path, "mend it", owner="")
+    with pytest.raises(ValueError, match="mend it. Received: a file of another run"):
+        check_sealed_file(path, "mend it", owner="b")
     path.write_bytes(b"b" + sealed)
     with pytest.raises(ValueError, match="Received: other content than its checksum says"):
         check_sealed_file(path, "mend it", required=False)

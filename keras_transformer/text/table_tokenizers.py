@@ -124,7 +124,7 @@ class CharacterTokenizer(_TableTokenizer):
     kind = "characters"
 
     def __init__(self, characters):
-        characters = list(characters)
+        characters = _strings("characters", characters)
         wrong = next((item for item in characters if len(item) != 1), None)
         _check_entries("characters", "one character each", characters, wrong)
         keys = [character.encode() for character in characters]
@@ -172,7 +172,10 @@ class VocabularyTokenizer(_TableTokenizer):
     kind = "vocabulary"
 
     def __init__(self, words, *, joiner="@@"):
-        words = list(words)
+        if isinstance(words, str):
+            raise ValueError(f"`words` must be a list of strings. Received: {words[:60]!r}")
+        words = _strings("words", words)
+        _strings("joiner", [joiner])
         wrong = next((word for word in words if [word.encode()] != word.encode().split()), None)
         _check_entries("words", "pieces without white space", words, wrong)
         self.joiner = joiner
@@ -273,6 +276,16 @@ def from_fields(fields):
         raise ValueError(
             f"a file of type {kind!r} must have its fields. Received: {list(fields)}"
         ) from error
+
+
+def _strings(name, entries):
+    try:
+        entries = list(entries)
+    except TypeError:
+        entries = [entries]
+    if others := [entry for entry in entries if not isinstance(entry, str)]:
+        raise ValueError(f"`{name}` must hold strings. Received: {others[0]!r}")
+    return entries
 
 
 def _check_entries(name, rule, entries, wrong):

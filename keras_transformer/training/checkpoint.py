@@ -42,6 +42,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_every_steps: Steps between two saves inside an epoch.
         keep_snapshots: Number of epoch snapshots to keep.
         fingerprint: Identifies the training data.
+        run: Identifies the run: states and snapshots of another are refused.
         seconds: Function that gives the training time so far.
         best_by: Key of `FIGURES`: which figure of an epoch chooses the best weights.
         patience: Stop training after this many epochs without a better figure; `None` for never.
@@ -59,6 +60,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_every_steps=500,
         keep_snapshots=5,
         fingerprint="",
+        run="",
         seconds=lambda: 0.0,
         best_by="loss",
         patience=None,
@@ -78,6 +80,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.save_every_steps = save_every_steps
         self.keep_snapshots = keep_snapshots
         self.progress = Progress(fingerprint=fingerprint)
+        self.run = run
         self.patience = patience
         self._figure, self._more_is_better = FIGURES[best_by]
         self._write = write
@@ -98,7 +101,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """
         path = self.folder / STATE_FILE
         if path.exists():
-            progress, self._restore_metrics = load_state(model, path)
+            progress, self._restore_metrics = load_state(model, path, run=self.run)
             if progress.fingerprint != self.progress.fingerprint:
                 raise ValueError(
                     "a run must go on with the data it started with, but the corpus has changed. "
@@ -107,7 +110,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 )
             self.progress = progress
             for weights in (*self.snapshots(), *self.best_snapshot()):
-                check_snapshot(weights)
+                self.check_snapshot(weights)
         return self.progress
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -159,6 +162,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """A list of the path of the best weights, if there are any."""
         return [path for path in [self.folder / BEST_FILE] if path.exists()]
 
+    def check_snapshot(self, path):
+        """Raises ValueError if a snapshot is damaged, or of another run."""
+        advice = "delete it to go on without it, or put a copy of it back"
+        check_sealed_file(path, advice, owner=self.run)
+
     def _check_loss(self, logs):
         loss = (logs or {}).get("loss", 0.0)
         if loss != loss:
@@ -174,14 +182,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _save(self):
         if hasattr(self.model, "jax_state_sync"):  # on JAX, `fit` holds the values elsewhere
             self.model.jax_state_sync()
-        save_state(self.model, self.folder / STATE_FILE, self._now(), write=self._write)
+        path = self.folder / STATE_FILE
+        save_state(self.model, path, self._now(), run=self.run, write=self._write)
 
     def _snapshot(self, path):
         model = self.snapshot_model()
 
         def write(temporary):
             model.save_weights(temporary)
-            seal_file(temporary)
+            seal_file(temporary, self.run)
 
         if self._write:
             write_file(path, write)
@@ -198,11 +207,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if best is None or (value > best if self._more_is_better else value < best):
             self._snapshot(self.folder / BEST_FILE)
             self.progress = self._now(best_epoch=epoch, best_value=float(value))
-
-
-def check_snapshot(path):
-    """Raises ValueError if a snapshot is damaged."""
-    check_sealed_file(path, "delete it to go on without it, or put a copy of it back")
 
 
 def _epoch_of(path):

@@ -17,7 +17,7 @@ from keras_transformer.training.callbacks import (
     read_metrics,
     updates_of,
 )
-from keras_transformer.training.checkpoint import TrainingCheckpoint, check_snapshot
+from keras_transformer.training.checkpoint import TrainingCheckpoint
 from keras_transformer.training.data import (
     TrainingData,
     choose_samples,
@@ -148,6 +148,7 @@ class _Fitting:
             save_every_steps=options.save_every_steps,
             keep_snapshots=options.average_checkpoints,
             fingerprint=data.training.fingerprint,
+            run=(run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8"),
             seconds=self.clock.seconds,
             best_by=options.best_by,
             patience=options.patience,
@@ -232,7 +233,7 @@ class _Fitting:
         average = average_weights(self.checkpoint.snapshots(), folder / "average.weights.h5")
         candidates = {"the average of the last snapshots": average}
         for path in self.checkpoint.best_snapshot():
-            check_snapshot(path)
+            self.checkpoint.check_snapshot(path)
             candidates["the best snapshot"] = path
         # Without an optimizer the file is a third of the size.
         final = Transformer.from_config(self.model.get_config())

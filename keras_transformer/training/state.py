@@ -31,7 +31,7 @@ class Progress:
     fingerprint: str = ""
 
 
-def save_state(model, path, progress, *, write=True):
+def save_state(model, path, progress, *, run="", write=True):
     """Writes everything that decides the rest of a training run to one file, atomically.
 
     `model.save_weights` leaves out the states of `SeedGenerator`s (dropout would repeat its first
@@ -43,6 +43,7 @@ def save_state(model, path, progress, *, write=True):
         model: A compiled model with a built optimizer.
         path: An `.npz` file.
         progress: A `Progress`.
+        run: Identifies the run.
         write: `False` on all workers but one: reading the metrics takes all of them.
     """
     arrays = {
@@ -54,18 +55,19 @@ def save_state(model, path, progress, *, write=True):
 
     def write_arrays(temporary):
         np.savez(temporary, **arrays)
-        seal_file(temporary)
+        seal_file(temporary, run)
 
     if write:
         write_file(path, write_arrays)
 
 
-def load_state(model, path):
+def load_state(model, path, *, run=""):
     """Restores what `save_state` wrote.
 
     Args:
         model: A compiled model of the same architecture.
         path: The file.
+        run: As given to `save_state`.
 
     Returns:
         The `Progress`, and a function that restores the metrics. `fit` resets them at the start
@@ -73,9 +75,10 @@ def load_state(model, path):
         not made the variables of compiled metrics yet (see `run.compile_model`).
 
     Raises:
-        ValueError: if the file is damaged, or belongs to another model or optimizer.
+        ValueError: if the file is damaged, or belongs to another run, model or optimizer.
     """
-    check_sealed_file(path, "delete it to train from the start, or put a copy of it back")
+    advice = "delete it to train from the start, or put a copy of it back"
+    check_sealed_file(path, advice, owner=run)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     with np.load(path) as file:

@@ -175,6 +175,11 @@ def test_any_kind_is_loaded_by_its_content(tmp_path):
         ({"format": 1, "type": "vocabulary", "words": ["a", "a"]}, "Received twice: 'a'"),
         ({"format": 1, "type": "vocabulary", "words": ["a b"]}, "without white space. .*'a b'"),
         ({"format": 1, "type": "vocabulary", "words": [""]}, "without white space. .*''"),
+        ({"format": 1, "type": "vocabulary", "words": ["a", 1.5]}, "`words` must hold str.* 1.5"),
+        ({"format": 1, "type": "vocabulary", "words": 7}, "`words` must hold strings.* 7"),
+        ({"format": 1, "type": "vocabulary", "words": "ab"}, "must be a list of strings.* 'ab'"),
+        ({"format": 1, "type": "vocabulary", "words": ["a"], "joiner": 0}, "`joiner` must .* 0"),
+        ({"format": 1, "type": "characters", "characters": ["a", None]}, "`characters` .* None"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path, fields, message):

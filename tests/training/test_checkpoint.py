@@ -207,6 +207,18 @@ def test_another_model_is_refused(tmp_path):
         load_state(make_model(units=5), tmp_path / "state.npz")
 
 
+def test_files_of_another_run_are_refused(tmp_path):
+    """They are whole, and of the same model and data."""
+    fit(make_model(), tmp_path / "one", run="one")
+    for name in ("state.npz", "epoch-0003.weights.h5"):
+        folder = tmp_path / name
+        fit(make_model(), folder, run="two")
+        (folder / name).write_bytes((tmp_path / "one" / name).read_bytes())
+        with pytest.raises(ValueError, match=f"{name} must be.*Received: a file of another run"):
+            TrainingCheckpoint(folder, STEPS, run="two").restore(make_model())
+    assert TrainingCheckpoint(tmp_path / "one", STEPS, run="one").restore(make_model()).epoch == 3
+
+
 def test_bfloat16_weights_come_back_exactly(tmp_path):
     def make():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, dtype="bfloat16")])

@@ -11,6 +11,7 @@ import numpy as np
 # What differs from run to run by its nature: times, and with them names of logs.
 _TIMES = {"seconds", "time", "date_saved", "latency", "made", "since"}
 _TIMES |= {"seconds_a_sample", "size_bytes", "record_sha256"}  # of records with times in them
+_TIMES |= {"shared_object_id"}  # an address in memory, which Keras writes into a model's config
 _RANDOM = "fingerprint.pb"  # TensorFlow puts a random number into it
 _LOGS = "tensorboard"
 

@@ -50,8 +50,8 @@ class BaseLayer:
 
     def _settle(self):
         """Last in `build` of a layer with sub-layers: they get the settings that they had."""
-        for each in sublayers_of(self):  # `build` has made them after the layer was frozen
-            if not self.trainable:
+        if not self.trainable:  # `build` has made them after the layer was frozen
+            for each in sublayers_of(self):
                 each.trainable = False
         if self._settings:
             set_sublayers(self, self._settings)

@@ -174,14 +174,15 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             **norm: `padding_mask` and `training`, for `normalized`.
         """
         states = getattr(self, f"{name}_dropout")(outputs, training=norm.get("training", False))
-        states = ops.cast(states, self.compute_dtype)  # a sub-layer may have another policy
+        states = ops.cast(states, self.compute_dtype)  # its layers may have another policy
         if self.use_residual:
             states = inputs + states
         if self.residual == "b2t" and block_inputs is not None:
             states = block_inputs + states
         if self.residual == "pre":
             return states
-        return normalized(getattr(self, f"{name}_norm"), states, **norm)
+        states = normalized(getattr(self, f"{name}_norm"), states, **norm)
+        return ops.cast(states, self.compute_dtype)
 
     def _feed(self, states, block_inputs, **norm):
         """The feed-forward sub-layer, where there is one."""

@@ -1,10 +1,13 @@
 """Every option of the config through both exports: the answers are Python's."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from toy_model import randomise
 from toy_options import EXPORTED, OPTIONS
 
 from keras_transformer import (
+    BeamSearch,
     Greedy,
     LanguageModel,
     SentencePieceTokenizer,
@@ -47,6 +50,33 @@ def test_every_option_exports_to_both(name, tokenizer, texts, tmp_path):
     answers = Translator(model, tokenizer, strategy).translate(texts)
     assert len(set(answers)) > len(texts) // 2, answers  # they could differ
     assert Runner(tmp_path / "device").translate(texts) == answers
+
+
+def test_equal_sums_are_ordered_alike_everywhere(tokenizer, texts, tmp_path):
+    """All weights are 0, so all ids are equally likely at every step: only the rule chooses."""
+    model = model_of(tokenizer)
+    model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
+    strategy, texts = BeamSearch(beam_size=3, n_best=3, extra_length=2, min_length=2), texts[:3]
+    export_saved_model(model, tokenizer, tmp_path / "served", samples=texts, strategy=strategy)
+    export_litert(model, tokenizer, tmp_path / "device", samples=texts, strategy=strategy)
+    served, runner = (
+        tf.saved_model.load(tmp_path / "served").signatures,
+        Runner(tmp_path / "device"),
+    )
+    for text in texts:
+        (expected,) = Translator(model, tokenizer, strategy).translate_with_details([text])
+        wanted = [hypothesis.ids for hypothesis in expected]
+        assert len({*map(tuple, wanted)}) == 3
+        (found,) = runner.translate_with_details([text])
+        assert [hypothesis.text for hypothesis in found] == [each.text for each in expected]
+        answer = served["translate"](text=tf.constant([text]), n_best=tf.constant([3]))
+        assert [piece.decode() for piece in answer["translations"][0].numpy()] == [
+            each.text for each in expected
+        ]
+        (compiled,) = Translator(
+            model, tokenizer, strategy, jit_compile=True
+        ).translate_with_details([text])
+        assert [hypothesis.ids for hypothesis in compiled] == wanted
 
 
 @pytest.mark.parametrize("export", [export_saved_model, export_litert])

@@ -184,10 +184,10 @@ def _acquire(lock, target, wait):
         except BlockingIOError:
             owner = _owner(lock)
             os.close(descriptor)
-            if time.monotonic() >= end:
+            if time.monotonic() >= end + (0 if owner else 1):  # which has not signed yet
                 raise TargetInUseError(
                     f"one process at a time may write a target. Received: {target}, which is "
-                    f"being written by {owner}"
+                    f"being written by {owner or 'another process'}"
                 ) from None
             time.sleep(0.02)
         except OSError as error:
@@ -240,7 +240,7 @@ def _owner(lock):
         fields = json.loads(lock.read_bytes())
         return f"process {fields['pid']} on {fields['host']} since {fields['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "another process"  # which has not signed yet
+        return None
 
 
 def _release(lock, descriptor):

@@ -96,7 +96,7 @@ class PackedModel:
         largest = _largest(self._metadata, self._metadata["max_source_length"])
         self._words, self._buffers = {}, {}
         for name in names:
-            memory = mmap.mmap(-1, 4 * (largest[name] + 1) + _BEYOND)
+            memory = _memory(4 * (largest[name] + 1) + _BEYOND)
             self._words[name] = np.frombuffer(memory, np.int32)
             self._buffers[name] = TensorBuffer.create_from_host_memory(self._words[name])
 
@@ -169,6 +169,16 @@ def _count(fields, name):
             f"it: export the model again. Received: {value!r}"
         )
     return value
+
+
+def _memory(size):
+    try:
+        return mmap.mmap(-1, size)
+    except OSError as error:
+        raise ValueError(
+            f"there must be memory for what {METADATA_FILE} says of the outputs. "
+            f"Received: {size} bytes: {error}"
+        ) from error
 
 
 class MappedFile:

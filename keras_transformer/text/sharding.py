@@ -58,9 +58,9 @@ def prepare(
     """
     shards = check_options(corpus, max_length, shards, seed, compression)
     tokenizers = tokenizer, target_tokenizer or tokenizer
-    check_special_ids(*tokenizers)
     faults = Faults()
     with new_folder(folder, what=KIND) as temporary, contextlib.ExitStack() as open_files:
+        check_special_ids(*tokenizers)
         writers = []
         for shard in range(shards):
             name = shard_file(shard, shards)

@@ -71,6 +71,8 @@ def draw_attention(model, tokenizers, text):
     )
     source = translator.source_ids(text)
     (target,) = translator.translate_ids([source])
+    places = model.config.max_positions  # of which BOS takes one
+    target = target if places is None else target[: places - 1]
     target_ids = np.array([[model.config.bos_id, *target]], "int32")
     weights = attention_scores(model, np.array([source], "int32"), target_ids).cross[-1][0]
     return plot_attention(

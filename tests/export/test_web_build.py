@@ -43,6 +43,15 @@ def write_export(folder, files=None, **fields):
 
 
 @pytest.fixture
+def packages():
+    if not (WEB / "node_modules").is_dir():
+        pytest.skip("no packages in export/web: export/web/test.sh installs them")
+
+
+NEEDS_PACKAGES = pytest.mark.usefixtures("packages")
+
+
+@pytest.fixture
 def fake_export(tmp_path):
     return write_export(tmp_path / "export")
 
@@ -183,6 +192,7 @@ def files_below(folder):
     }
 
 
+@NEEDS_PACKAGES
 def test_only_a_site_is_replaced(fake_export, tmp_path):
     out = tmp_path / "site"
     out.mkdir()
@@ -215,6 +225,7 @@ def test_only_a_site_is_replaced(fake_export, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "link", "site"]
 
 
+@NEEDS_PACKAGES
 @pytest.mark.parametrize("place", ["", ".", "..", "../.."])
 def test_what_is_read_is_never_replaced(place, tmp_path):
     (tmp_path / "a").mkdir()
@@ -233,6 +244,7 @@ def web(tmp_path):
     return web
 
 
+@NEEDS_PACKAGES
 def test_the_page_itself_is_never_replaced(fake_export, web):
     before = files_below(web)
     for out in (web / "site", web, web.parent, web / "node_modules" / "@litertjs" / "core"):
@@ -241,6 +253,7 @@ def test_the_page_itself_is_never_replaced(fake_export, web):
     assert files_below(web) == before
 
 
+@NEEDS_PACKAGES
 def test_a_killed_build_leaves_nothing_for_long(fake_export, tmp_path):
     out = tmp_path / "site"
     assert build(fake_export, out).returncode == 0
@@ -271,6 +284,7 @@ def test_a_killed_build_leaves_nothing_for_long(fake_export, tmp_path):
     assert all(folder.is_dir() for folder in foreign)  # of another machine, or no build's
 
 
+@NEEDS_PACKAGES
 def test_a_site_carries_the_licences_of_what_it_contains(fake_export, tmp_path):
     out = tmp_path / "site"
     assert build(fake_export, out).returncode == 0
@@ -289,6 +303,7 @@ def test_a_site_carries_the_licences_of_what_it_contains(fake_export, tmp_path):
     assert '<a href="licenses.txt">' in (out / "index.html").read_text("utf-8")
 
 
+@NEEDS_PACKAGES
 def test_a_package_without_a_licence_is_not_shipped(fake_export, web, tmp_path):
     package = web / "node_modules" / "@litertjs" / "core" / "package.json"
     package.write_text(package.read_text().replace('"Apache-2.0"', '"MIT"'))

@@ -302,6 +302,7 @@ def test_max_length_is_checked(tokenizer):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*plain text has a tab")  # a line of the German side
 def test_few_of_the_target_positions_of_a_real_corpus_are_pads(shared_data):
     """What padding costs with the default buckets, measured where the paper's users would."""
     folder = shared_data / "multi30k"

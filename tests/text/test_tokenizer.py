@@ -305,6 +305,7 @@ def test_python_use_never_loads_tensorflow(tokenizer, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*plain text has a tab")  # a line of the German side
 def test_a_whole_corpus_has_the_same_ids_and_text_in_the_graph(shared_data):
     from keras_transformer.text import ParallelCorpus
 

@@ -58,7 +58,7 @@ def test_one_process_learns_a_file(tmp_path):
     (tmp_path / "in").write_text("\n".join(SENTENCES))
     options = {"vocab_size": 60}
     with locked(tmp_path / "a.model"), pytest.raises(TargetInUseError, match="written by process"):
-        learn_tokenizer([tmp_path / "none"], tmp_path / "a.model", options)
+        learn_tokenizer([tmp_path / "in"], tmp_path / "a.model", options)
     with pytest.raises(FileNotFoundError, match="none"):
         learn_tokenizer([tmp_path / "none"], tmp_path / "new" / "a.model", options)
     (tmp_path / ".1f00ba47.writing.a.model").touch()  # of a dead one

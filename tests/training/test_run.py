@@ -316,6 +316,9 @@ def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
         train(experiment, tmp_path / "run")
 
 
+CHARACTERS = {"tokenizer.model_type": "char"}
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
@@ -324,12 +327,8 @@ def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
         ({"data.valid_target": "short.txt"}, ValueError, "same number of lines.*short.txt with 1"),
         ({"tokenizer.vocab_size": "5"}, ValueError, "a vocabulary could not be learnt"),
         ({"tokenizer.model_type": "word"}, ValueError, "`model_type` must be one of"),
-        ({"training.buckets": "[2]"}, ValueError, "`corpus` must hold a pair"),
-        (
-            {"data.max_length": "2", "tokenizer.model_type": "char"},
-            ValueError,
-            "`corpus` must hold a pair",
-        ),
+        ({"training.buckets": "[2]", **CHARACTERS}, ValueError, "`corpus` must hold a pair"),
+        ({"data.max_length": "2", **CHARACTERS}, ValueError, "`corpus` must hold a pair"),
     ],
 )
 def test_a_start_that_fails_leaves_no_folder(toy, tmp_path, monkeypatch, overrides, error, message):

@@ -120,12 +120,12 @@ def learn_tokenizer(files, output, options=None):
     suffix = ".model" if section.type == "sentencepiece" else ".json"
     if output.suffix != suffix:
         raise ValueError(f"`output` must end in {suffix} for {section.type!r}. Received: {output}")
-    for file in files:
-        check_file(file)
     check_writable(output)
     with locked(output) as path:
         if path.exists():
             raise FileExistsError(f"a tokenizer needs a new file. Received: {output}")
+        for file in files:
+            check_file(file)
         made = _learn(section, (line for file in files for line in read_lines(file, plain=True)))
         write_file(path, lambda temporary: temporary.write_bytes(made.to_bytes()), lock=False)
     return made

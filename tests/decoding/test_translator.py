@@ -299,7 +299,7 @@ def test_a_text_of_more_bytes_than_its_tokens_can_have_is_not_read(text_model, t
     """As the SavedModel and the device have it, whatever the tokenizer would make of it."""
     translator = Translator(text_model, tokenizer, max_source_length=7)
     assert translator.translate([" " * 448, "\u2003" * 149]) == ["", ""]
-    message = "of at most 7 tokens must have at most 448 bytes. Received: 450 bytes"
+    message = "`max_source_length` = 7 tokens, and so at most 448 bytes. Received: 450 bytes"
     for white in (" " * 450, "\u2003" * 150, "\ud800" * 150):
         with pytest.raises(ValueError, match=message):
             translator.translate([white])

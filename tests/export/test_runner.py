@@ -161,7 +161,7 @@ def test_too_long(runner):
     with pytest.raises(ValueError, match="at most `max_source_length` = 512 tokens. Received: 600"):
         runner.translate_ids([5] * 600)
     assert runner.translate([" " * 32768]) == [""]  # of which no token is made
-    with pytest.raises(ValueError, match="must have at most 32768 bytes. Received: 32769 bytes"):
+    with pytest.raises(ValueError, match="and so at most 32768 bytes. Received: 32769 bytes"):
         runner.translate([" " * 32769])
 
 

@@ -55,8 +55,8 @@ def prepare(arguments):
         write = text.prepare_with_beam
         options["options"] = _beam_options(arguments)
     tokenizer = text.load_tokenizer(arguments.tokenizer)
+    check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
     check_new_folder(arguments.output, KIND)
-    check_unheld(arguments.output)
     check_writable(arguments.output)
     start_tensorflow()
     made = write(corpus, tokenizer, arguments.output, **options)

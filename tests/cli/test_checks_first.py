@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from keras_transformer import cli, commands
+from keras_transformer.text import BytesTokenizer
 
 # Runs commands where nothing heavy can be imported, and prints how each ended.
 WITHOUT_TENSORFLOW = """
@@ -163,3 +164,16 @@ def test_workers_have_a_bound(capsys):
         cli.main(command)
     assert info.value.code == 2
     assert "--workers must be in [1, 256]. Received: 100000" in capsys.readouterr().err
+
+
+def test_a_lock_that_a_killed_preparation_left_beside_its_folder_is_removed(fails, tmp_path):
+    (tmp_path / "lines").write_text("a\n")
+    (tmp_path / "lines.b").write_text("b\n")
+    BytesTokenizer().save(tmp_path / "t.json")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "prepared.json").touch()
+    (tmp_path / ".out.lock").touch()
+    sides = ("--source", tmp_path / "lines", "--target", tmp_path / "lines.b")
+    line = fails("prepare", tmp_path / "out", *sides, "--tokenizer", tmp_path / "t.json")
+    assert "needs a new folder" in line
+    assert not (tmp_path / ".out.lock").exists()

@@ -31,6 +31,7 @@ except ImportError:  # Windows, where this was not tried
     fcntl = None
 
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+_GRACE = 0.5  # seconds for a holder to sign, or to die of the signal that it was sent
 _WAIT = 60  # seconds for another writer of a single file, which takes an instant
 _MARK = 1 << 30  # Windows locks bytes; these are beyond the text, which others may read
 
@@ -59,7 +60,7 @@ def locked(target, *, wait=0.0):
 
     Args:
         target: A file or a folder; a symbolic link stands for what it points at.
-        wait: Seconds to wait for another holder.
+        wait: Seconds to wait for another holder; half a second at least.
 
     Raises:
         TargetInUseError: if another process, or another thread of this one, holds it.
@@ -176,7 +177,7 @@ def write_text(target, text):
 
 def _acquire(lock, target, wait):
     """An open descriptor of the lock's file, and whether the system has locked it."""
-    end = time.monotonic() + wait
+    end = time.monotonic() + max(wait, _GRACE)
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
@@ -184,7 +185,7 @@ def _acquire(lock, target, wait):
         except BlockingIOError:
             owner = _owner(lock)
             os.close(descriptor)
-            if time.monotonic() >= end + (0 if owner else 1):  # which has not signed yet
+            if time.monotonic() >= end:
                 raise TargetInUseError(
                     f"one process at a time may write a target. Received: {target}, which is "
                     f"being written by {owner or 'another process'}"

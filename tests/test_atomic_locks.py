@@ -200,3 +200,15 @@ def test_whoever_holds_a_file_writes_it(tmp_path):
     with locked(tmp_path / "file"):
         write_file(tmp_path / "file", pathlib.Path.touch, lock=False)
     assert everything_in(tmp_path) == ["file"]
+
+
+def test_a_holder_that_is_about_to_die_is_waited_for(tmp_path):
+    """A process of some gigabytes that was killed holds its lock until its memory is freed."""
+    holder = locked(tmp_path / "model")
+    holder.__enter__()
+    timer = threading.Timer(0.1, holder.__exit__, (None, None, None))
+    timer.start()
+    with locked(tmp_path / "model"):
+        pass
+    timer.join()
+    assert everything_in(tmp_path) == []

@@ -72,7 +72,7 @@ def prediction_log(request):
     import tensorflow as tf
 
     content = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, request.signature.encode()))
-    for name, values in request.inputs.items():
+    for name, values in sorted(request.inputs.items()):
         tensor = tf.make_tensor_proto(values).SerializeToString()
         content += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
     return _field(_PREDICT_LOG, _field(_REQUEST, content))

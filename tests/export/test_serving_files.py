@@ -99,6 +99,13 @@ def test_numbers_of_any_size_in_the_wire_format(size):
     assert log.predict_log.request.model_spec.signature_name == "s" * size
 
 
+def test_the_order_of_inputs_changes_no_byte():
+    """Signatures of TensorFlow have theirs in another order in every process."""
+    inputs = [("text", np.array([b"a"])), ("n_best", np.int32([1]))]
+    one, other = (warmup.Request("translate", 1, dict(each)) for each in (inputs, inputs[::-1]))
+    assert warmup.prediction_log(one) == warmup.prediction_log(other)
+
+
 def test_warmup_holds_every_signature_and_batch_size(saved_model, texts):
     prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     records = tf.data.TFRecordDataset(str(saved_model.path / warmup.WARMUP))

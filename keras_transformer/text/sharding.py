@@ -9,7 +9,7 @@ from keras_transformer.text.buckets import check_integer
 from keras_transformer.text.lines import Faults
 from keras_transformer.text.shard_index import INDEX, make_index, shard_file
 from keras_transformer.text.shards import PreparedCorpus, ShardWriter, shard_of
-from keras_transformer.text.tokenized import check_not_empty, tokenized_chunks
+from keras_transformer.text.tokenized import check_not_empty, corpus_name, tokenized_chunks
 from keras_transformer.text.tokenizer import check_special_ids
 
 KIND = "a prepared corpus"
@@ -82,7 +82,8 @@ def finish(folder, corpus, tokenizer, target_tokenizer, entries, faults, **optio
     Raises:
         ValueError: if there is no pair.
     """
-    check_not_empty(sum(entry["pairs"] for entry in entries), options["max_length"], faults)
+    pairs = sum(entry["pairs"] for entry in entries)
+    check_not_empty(corpus, pairs, options["max_length"], faults)
     save_tokenizers(folder, tokenizer, target_tokenizer)
     tokenizers = tokenizer, target_tokenizer or tokenizer
     index = make_index(corpus_name(corpus), tokenizers, faults=faults, shards=entries, **options)
@@ -116,7 +117,3 @@ def save_tokenizers(folder, tokenizer, target_tokenizer):
     tokenizer.save(folder / f"tokenizer{tokenizer.file_suffix}")
     if target_tokenizer is not None:
         target_tokenizer.save(folder / f"target_tokenizer{target_tokenizer.file_suffix}")
-
-
-def corpus_name(corpus):
-    return getattr(corpus, "name", type(corpus).__name__)

@@ -100,7 +100,7 @@ def tokenize_corpus(corpus, tokenizer, *, max_length, target_tokenizer=None):
     tokenizers = tokenizer, target_tokenizer or tokenizer
     chunks = [columns for _, *columns in tokenized_chunks(corpus, tokenizers, max_length, faults)]
     columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
-    check_not_empty(len(columns[1]) if columns else 0, max_length, faults)
+    check_not_empty(corpus, len(columns[1]) if columns else 0, max_length, faults)
     return TokenizedCorpus(*columns, skipped_counts(faults), faults.lines)
 
 
@@ -109,12 +109,17 @@ def skipped_counts(faults):
     return {"empty": 0, "too_long": 0} | faults.counts
 
 
-def check_not_empty(pairs, max_length, faults):
+def check_not_empty(corpus, pairs, max_length, faults):
     if not pairs:
         raise ValueError(
             "`corpus` must hold a pair with text on both sides and at most `max_length` ids. "
-            f"Received: max_length={max_length}, skipped pairs: {skipped_counts(faults)}"
+            f"Received: {corpus_name(corpus)}, max_length={max_length}, skipped pairs: "
+            f"{skipped_counts(faults)}"
         )
+
+
+def corpus_name(corpus):
+    return getattr(corpus, "name", type(corpus).__name__)
 
 
 def tokenized_chunks(corpus, tokenizers, max_length, faults):

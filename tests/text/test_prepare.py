@@ -128,7 +128,9 @@ def test_nothing_is_left_of_a_failure(tokenizer, tmp_path):
 
     with pytest.raises(OSError, match="the disk is gone"):
         prepare(broken(), tokenizer, tmp_path / "p", max_length=8, shards=2)
-    with pytest.raises(ValueError, match=r"must hold a pair.*max_length=2, skipped pairs: \{"):
+    with pytest.raises(
+        ValueError, match=r"must hold a pair.*: list, max_length=2, skipped pairs: \{"
+    ):
         prepare([("a", "bcd"), ("", "")], tokenizer, tmp_path / "p", max_length=2)
     assert not list(tmp_path.iterdir())
 

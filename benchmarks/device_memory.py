@@ -128,7 +128,7 @@ def save_ours(kt, model, tokenizer, texts, folder):
     folder.mkdir()
     strategy = kt.Greedy(extra_length=_EXTRA_LENGTH)
     translator = litert.device_translator(model, tokenizer, strategy, None, 512)
-    expected = litert.Expected.of(translator, texts)
+    expected = litert.PythonAnswers.translated_by(translator, texts)
     calibration = litert.calibration_for("int8", translator, expected)
     litert.write_mode(folder, translator, "int8", expected, calibration)
 

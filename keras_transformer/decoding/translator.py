@@ -333,7 +333,12 @@ class Translator:
 
     def pad(self, rows):
         """Lists of ids -> (B, longest) int32 with pads."""
-        padded = np.full((len(rows), max(map(len, rows))), self.tokenizer.pad_id, "int32")
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return padded
+        return pad_rows(rows, self.tokenizer.pad_id)
+
+
+def pad_rows(rows, pad_id):
+    """Lists of ids -> (B, longest) int32, at least one column wide, with pads at the end."""
+    padded = np.full((len(rows), max(1, *map(len, rows))), pad_id, "int32")
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded

@@ -1,6 +1,5 @@
 """All modes of one model side by side: what each costs, and what it loses."""
 
-import dataclasses
 import json
 import os
 import platform
@@ -8,9 +7,10 @@ import shutil
 
 from keras_transformer.atomic import new_folder
 from keras_transformer.export.device_folder import FILES, REPORT
+from keras_transformer.export.device_writer import search_settings
 from keras_transformer.export.graphs import check_backend
 from keras_transformer.export.litert import (
-    Expected,
+    PythonAnswers,
     calibration_for,
     device_translator,
     write_mode,
@@ -74,12 +74,12 @@ def compare_modes(
     references = checked_references(references, samples, bleu_tokenize)
     replaces = _FILES if overwrite else None
     with new_folder(path, replaces=replaces, mark=_JSON, what="an export") as folder:
-        expected = Expected.of(translator, samples, references, bleu_tokenize)
+        answers = PythonAnswers.translated_by(translator, samples, references, bleu_tokenize)
         rows = {}
         for mode in modes:
-            calibration = calibration_for(mode, translator, expected, calibration_samples)
-            rows[mode] = _mode(folder / mode, translator, mode, expected, calibration)
-        report = {**_head(translator, expected), "modes": rows}
+            calibration = calibration_for(mode, translator, answers, calibration_samples)
+            rows[mode] = _mode(folder / mode, translator, mode, answers, calibration)
+        report = {**_head(translator, answers), "modes": rows}
         (folder / _JSON).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         (folder / "report.md").write_text(markdown(report), encoding="utf-8")
         figure = plot(report)
@@ -88,26 +88,25 @@ def compare_modes(
     return report
 
 
-def _head(translator, expected):
-    strategy = translator.strategy
+def _head(translator, answers):
     return {
         "parameters": translator.model.count_params(),
-        "search": {"name": type(strategy).__name__, **dataclasses.asdict(strategy)},
-        "sentences": len(expected.samples),
-        "python_bleu": expected.bleu,
+        "search": search_settings(translator.strategy),
+        "sentences": len(answers.samples),
+        "python_bleu": answers.bleu,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
     }
 
 
-def _mode(folder, translator, mode, expected, calibration):
+def _mode(folder, translator, mode, answers, calibration):
     """One mode's figures; its folder stays only if it keeps its promise."""
     folder.mkdir()
-    found = write_mode(folder, translator, mode, expected, calibration)
+    found = write_mode(folder, translator, mode, answers, calibration)
     found.write(folder / REPORT)
     row = {name: getattr(found, name) for name in _KEPT}
     row["bytes_a_parameter"] = (folder / "model.tflite").stat().st_size / found.parameters
     row["runtime"] = found.runtime
-    row.update(measure(folder, expected.samples[:_TIMED]))
+    row.update(measure(folder, answers.samples[:_TIMED]))
     row["refused"] = [reason.partition(", first at")[0] for reason in found.broken_promises()]
     if row["refused"]:
         shutil.rmtree(folder)

@@ -19,9 +19,9 @@ from keras_transformer import (
 )
 from keras_transformer.decoding import generate
 from keras_transformer.export import ParityError, Runner
-from keras_transformer.export import device_exports as exports
 from keras_transformer.export import runner as runner_module
 from keras_transformer.export.device_exports import export_classifier, export_language_model
+from keras_transformer.export.parity import ParityReport
 from keras_transformer.integrity import sealed
 from keras_transformer.text import SentencePieceTokenizer
 
@@ -115,7 +115,7 @@ def test_int8_keeps_classes_and_is_small(tokenizer, tmp_path):
 @pytest.mark.slow
 def test_a_calibrated_mode(sequence_model, language_model, tokenizer, tmp_path, monkeypatch):
     """Calibration sees the rows that the model reads; a promise is not what is tested here."""
-    monkeypatch.setattr(exports.ParityReport, "check", lambda report: report)
+    monkeypatch.setattr(ParityReport, "check", lambda report: report)
     for name, run, model in (
         ("classifier", export_classifier, sequence_model),
         ("language model", export_language_model, language_model),

@@ -15,9 +15,10 @@ from keras_transformer.export import (
     ParityError,
     Runner,
     conversion,
+    device_writer,
     export_litert,
     flatbuffer,
-    litert,
+    parity,
 )
 from keras_transformer.export.calibration import Calibration, statistics
 from keras_transformer.export.conversion import check_size, convert, float_file
@@ -64,7 +65,7 @@ def answers(content, live, texts, **options):
 def agreement(live, texts, found):
     expected = python_ids(live, texts)
     pairs = list(zip(expected, found, strict=True))
-    return litert.compare(texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs])[
+    return parity.compare(texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs])[
         "token_agreement"
     ]
 
@@ -209,7 +210,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
     check_size(trained)
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(litert, "convert", functools.partial(pytest.fail, "converted"))
+    monkeypatch.setattr(device_writer, "convert", functools.partial(pytest.fail, "converted"))
     with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
         export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []

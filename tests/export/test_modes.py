@@ -10,21 +10,18 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_transformer import Greedy
-from keras_transformer.export import (
-    MODES,
-    ParityError,
-    Runner,
-    conversion,
-    device_writer,
-    export_litert,
-    flatbuffer,
-    parity,
+from keras_transformer.export import MODES, ParityError, export_litert, parity
+from keras_transformer.export.litert import conversion, flatbuffer, writer
+from keras_transformer.export.litert.calibration import Calibration, statistics
+from keras_transformer.export.litert.conversion import (
+    check_size,
+    convert,
+    float_file,
 )
-from keras_transformer.export.calibration import Calibration, statistics
-from keras_transformer.export.conversion import check_size, convert, float_file
-from keras_transformer.export.device_graphs import DeviceModule
-from keras_transformer.export.partitions import border_copies
-from keras_transformer.layers.folding import kept_apart
+from keras_transformer.export.litert.graphs import DeviceModule
+from keras_transformer.export.litert.partitions import border_copies
+from keras_transformer.layers.lowering.folding import kept_apart
+from keras_transformer_runner import Runner
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
 
@@ -210,7 +207,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
     check_size(trained)
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(device_writer, "convert", functools.partial(pytest.fail, "converted"))
+    monkeypatch.setattr(writer, "convert", functools.partial(pytest.fail, "converted"))
     with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
         export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []
@@ -218,7 +215,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
 
 @pytest.mark.slow
 def test_streaming_signatures_share_the_weights(trained, tokenizer, texts, tmp_path, files):
-    from keras_transformer.export.device_graphs import SIGNATURES
+    from keras_transformer.export.litert.graphs import SIGNATURES
 
     report = export_litert(
         trained, tokenizer, tmp_path / "a", samples=texts[:3], mode="int8", signatures=SIGNATURES

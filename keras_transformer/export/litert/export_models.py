@@ -1,0 +1,265 @@
+"""Exports for devices of models that are no encoder-decoder: classifiers and language models."""
+
+import functools
+
+import keras
+import numpy as np
+
+from keras_transformer.arguments import check_flag, check_size
+from keras_transformer.decoding import Greedy, generate
+from keras_transformer.decoding.compiled import compiled
+from keras_transformer.export.backend import check_backend
+from keras_transformer.export.litert.calibration import Calibration
+from keras_transformer.export.litert.conversion import check_size as check_model_size
+from keras_transformer.export.litert.graphs import (
+    ClassifierModule,
+    LanguageModelModule,
+    check_search,
+)
+from keras_transformer.export.litert.modes import mode_named
+from keras_transformer.export.litert.writer import (
+    DeviceContents,
+    new_export,
+    parity_report,
+    search_settings,
+    timed_answers,
+    write_folder,
+)
+from keras_transformer.export.parity import ParityError, checked_samples, compare
+from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
+from keras_transformer.models.transfer import in_float32
+from keras_transformer.translation.guides import check_tokenizer
+from keras_transformer.translation.translator import pad_rows
+from keras_transformer_runner.folder import REPORT
+from keras_transformer_runner.runner import Runner
+
+_BATCH = 64  # prompts that Python continues at a time
+# Float32 probabilities differ in how sums are ordered, over all layers, and in nothing else.
+_MOST_DIFFERENCE = 1e-3
+
+
+def export_classifier(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    mode="float32",
+    labels=None,
+    adds_eos=True,
+    max_source_length=512,
+    overwrite=False,
+):
+    """Writes a folder for a device that classifies texts, or their tokens, and compares it.
+
+    The folder is that of `export_litert` with the signature `classify`: `source_ids` (1, S) int32
+    -> `logits` float32, (1, C) of a `SequenceClassifier`, (1, S, C) of a `TokenClassifier`.
+    `Runner.classify` gives probabilities.
+
+    Args:
+        model: A `SequenceClassifier` or a `TokenClassifier`.
+        tokenizer: Its tokenizer.
+        path: The folder to make.
+        samples: Texts to compare on, at least one.
+        mode: Key of `MODES`. Its promise of tokens is one of classes: a text's, or a token's.
+            `"float32"` also promises probabilities within 0.001.
+        labels: Names of the classes, in order, for the metadata.
+        adds_eos: Whether EOS follows a text's pieces, as it did in training.
+        max_source_length: Most tokens of a text that the runner accepts.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+
+    Returns:
+        The `ParityReport`, which is also written to `parity.json`. Its texts are classes.
+
+    Raises:
+        TypeError: if `model` is no classifier, or `samples` or `labels` is one string.
+        ValueError: if `mode` is unknown, a sample has too many ids or none, there are not as many
+            labels as classes, model and tokenizer disagree, or the model is too large for LiteRT.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
+        RuntimeError: if Keras runs on another backend than TensorFlow.
+        ParityError: if the mode's promise is broken; nothing is written then.
+    """
+    _check_kind(model, (SequenceClassifier, TokenClassifier))
+    check_flag(adds_eos=adds_eos)
+    labels = _checked_labels(labels, model.num_classes)
+    samples = checked_samples(samples)
+    model = _prepared(model, mode, max_source_length)
+    settings = {"adds_eos": adds_eos, "num_classes": model.num_classes}
+    if labels:
+        settings["labels"] = labels
+    module = ClassifierModule(model)
+    contents = _contents("classify", model, module, tokenizer, max_source_length, settings)
+    check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
+    rows = _rows(contents, samples, [tokenizer.eos_id] if adds_eos else [])
+    if not all(rows):
+        raise ValueError(
+            "every text to classify must have an id. Received: "
+            f"{samples[rows.index([])]!r}, which has none"
+        )
+    expected = [_probabilities(model, row) for row in rows]
+    calibration = Calibration(model, [{"source_ids": row} for row in rows])
+    with new_export(path, overwrite) as folder:
+        graph = write_folder(folder, contents, mode, calibration)
+        runner = Runner(folder)
+        received, seconds = timed_answers(runner, runner.classify_ids, samples)
+        pairs = ([_class_pair(x, labels) for x in both] for both in (expected, received))
+        found = compare(samples, *pairs)
+        report = parity_report(folder, contents, mode, graph, seconds, **found).check()
+        if mode == "float32":
+            _check_probabilities(expected, received)
+        report.write(folder / REPORT)
+    return report
+
+
+def export_language_model(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    mode="float32",
+    strategy=None,
+    max_source_length=512,
+    overwrite=False,
+):
+    """Writes a folder for a device that continues prompts, and compares it with Python.
+
+    The folder is that of `export_litert` with the signature `generate`, the whole loop of
+    `decoding.generate`: `prompt_ids` (1, P) int32 -> `target_ids` (1, T) int32. `Runner.generate`
+    takes and gives text.
+
+    Args:
+        model: A `LanguageModel`.
+        tokenizer: Its tokenizer.
+        path: The folder to make.
+        samples: Prompts to compare on, at least one; an empty one starts from nothing.
+        mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
+        strategy: Search strategy; `Greedy()` when `None`.
+        max_source_length: Most tokens of a prompt that the runner accepts.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+
+    Returns:
+        The `ParityReport`, which is also written to `parity.json`.
+
+    Raises:
+        TypeError: if `model` is no `LanguageModel`, or `samples` is one string.
+        ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
+            tokenizer disagree, or the model is too large for LiteRT.
+        FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
+    """
+    _check_kind(model, (LanguageModel,))
+    strategy = Greedy() if strategy is None else strategy
+    check_search(strategy)
+    samples = checked_samples(samples)
+    model = _prepared(model, mode, max_source_length)
+    settings = {"search": search_settings(strategy)}
+    module = LanguageModelModule(model, strategy)
+    contents = _contents("generate", model, module, tokenizer, max_source_length, settings)
+    check_tokenizer(tokenizer, "tokenizer", model.config, model.config.target_size)
+    rows = _rows(contents, samples, [])
+    expected = _continued(model, rows, strategy)
+    bos_id = model.config.bos_id
+    calibration = Calibration(model, [{"token_ids": [bos_id, *answer]} for answer in expected])
+    with new_export(path, overwrite) as folder:
+        graph = write_folder(folder, contents, mode, calibration)
+        runner = Runner(folder)
+        received, seconds = timed_answers(runner, runner.generate_ids, samples)
+        pairs = (
+            [(tokenizer.decode(ids), ids[len(row) :]) for row, ids in zip(rows, both, strict=True)]
+            for both in (expected, received)
+        )
+        found = compare(samples, *pairs)
+        report = parity_report(folder, contents, mode, graph, seconds, **found).check()
+        report.write(folder / REPORT)
+    return report
+
+
+def _contents(signature, model, module, tokenizer, max_source_length, settings):
+    """The `DeviceContents` of a model of one stack."""
+    longest = model.config.max_positions or max_source_length
+    return DeviceContents(
+        signature=signature,
+        model=model,
+        module=module,
+        tokenizer=tokenizer,
+        target_tokenizer=tokenizer,
+        max_source_length=min(max_source_length, longest),
+        tensors={},
+        settings={"max_positions": model.config.max_positions, **settings},
+    )
+
+
+def _rows(contents, samples, end):
+    """The ids of each sample, with `end` behind them."""
+    rows = [[*contents.tokenizer.encode(sample), *end] for sample in samples]
+    longest, limit = max(map(len, rows)), contents.max_source_length
+    if longest > limit:
+        raise ValueError(
+            f"a sample must have at most `max_source_length` = {limit} tokens. Received: {longest}"
+        )
+    return rows
+
+
+def _check_kind(model, kinds):
+    if not isinstance(model, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"`model` must be a {names}. Received: {type(model).__name__}")
+
+
+def _prepared(model, mode, max_source_length):
+    """The model in float32, once it is known that it can be exported."""
+    check_backend()
+    check_size(max_source_length=max_source_length)
+    mode_named(mode)
+    check_model_size(model)
+    return in_float32(model)
+
+
+def _checked_labels(labels, num_classes):
+    if labels is None:
+        return None
+    is_text = isinstance(labels, (str, bytes))
+    labels = [labels] if is_text else list(labels)
+    if is_text or not all(isinstance(label, str) for label in labels):
+        raise TypeError(f"`labels` must be a list of strings. Received: {labels!r}")
+    if len(labels) != num_classes:
+        raise ValueError(
+            "`labels` must name every class of the model. Received: "
+            f"{len(labels)} labels, num_classes={num_classes}"
+        )
+    return labels
+
+
+def _class_pair(probabilities, labels):
+    """The classes of one text as `(text, ids)`, as `compare` takes them."""
+    ids = probabilities.reshape(-1, probabilities.shape[-1]).argmax(axis=-1).tolist()
+    return " ".join(labels[index] if labels else str(index) for index in ids), ids
+
+
+def _check_probabilities(expected, received):
+    largest = max(float(np.abs(a - b).max()) for a, b in zip(expected, received, strict=True))
+    if not largest <= _MOST_DIFFERENCE:
+        raise ParityError(
+            f"a float32 classifier must give Python's probabilities within {_MOST_DIFFERENCE}. "
+            f"Received: a difference of {largest:.3g}. Nothing was written."
+        )
+
+
+def _probabilities(model, row):
+    """Python's probabilities for the ids of one text."""
+    logits = model(np.array([row], "int32"), training=False)[0]
+    return keras.ops.convert_to_numpy(keras.ops.softmax(logits, axis=-1))
+
+
+def _continued(model, rows, strategy):
+    """Python's ids for each prompt, without EOS and pads."""
+    config = model.config
+    run = compiled(functools.partial(generate, model, strategy=strategy), model)
+    answers = []
+    for start in range(0, len(rows), _BATCH):
+        prompts = pad_rows(rows[start : start + _BATCH], config.pad_id)
+        for ids in keras.ops.convert_to_numpy(run(prompts).ids):
+            answers.append([int(x) for x in ids if x not in (config.pad_id, config.eos_id)])
+    return answers

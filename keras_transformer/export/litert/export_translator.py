@@ -1,0 +1,218 @@
+"""Export for devices: one LiteRT file with the whole decoding loop inside."""
+
+from typing import NamedTuple
+
+from keras_transformer.export.backend import check_backend
+from keras_transformer.export.litert.calibration import MOST_SENTENCES, Calibration
+from keras_transformer.export.litert.conversion import check_size
+from keras_transformer.export.litert.graphs import (
+    DEVICE_SIGNATURE,
+    DeviceModule,
+    check_search,
+    check_signatures,
+)
+from keras_transformer.export.litert.modes import MODES, mode_named
+from keras_transformer.export.litert.writer import (
+    DeviceContents,
+    new_export,
+    parity_report,
+    runtime,
+    search_settings,
+    timed_answers,
+    write_folder,
+)
+from keras_transformer.export.parity import (
+    ParityError,
+    bleu,
+    checked_references,
+    checked_samples,
+    compare,
+)
+from keras_transformer.models import Transformer
+from keras_transformer.models.transfer import in_float32
+from keras_transformer.translation import Translator
+from keras_transformer_runner.folder import REPORT
+from keras_transformer_runner.runner import Runner
+
+__all__ = ["MODES", "export_litert"]
+
+
+def export_litert(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    mode="float32",
+    references=None,
+    strategy=None,
+    target_tokenizer=None,
+    calibration_samples=None,
+    bleu_tokenize="13a",
+    signatures=(DEVICE_SIGNATURE,),
+    max_source_length=512,
+    overwrite=False,
+):
+    """Writes a folder for a device, runs it, and compares its answers with Python's.
+
+    A model of another compute dtype, such as `mixed_bfloat16`, is exported, and compared, as a
+    float32 model of the same weights: LiteRT has no bfloat16 maths. What such a model finds in
+    Python before that depends on how the processor multiplies in its dtype, and may differ;
+    `load_run` gives the float32 model.
+
+    The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`
+    (`.json` where it is no SentencePiece model), `metadata.json` and `parity.json`, and
+    `target_tokenizer.*` where there is one.
+    `keras_transformer_runner.runner` runs it.
+
+    Args:
+        model: A `Transformer`, trained or not.
+        tokenizer: Its tokenizer; that of the source, where the target has another.
+        path: The folder to make.
+        samples: Sentences to compare on, at least one.
+        mode: Key of `MODES`, which says what each promises.
+        references: A translation of each sample by a person. With them the report has BLEU, and
+            the mode's promise of BLEU is checked; a few hundred make the figure steady.
+        strategy: Search strategy; `Greedy()` when `None`.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
+        calibration_samples: Sentences that modes with calibration choose their numbers on, of
+            which the first 256 are used; `samples` when `None`.
+        bleu_tokenize: sacreBLEU's tokenizer; `"none"` for text that is tokenized.
+        signatures: `("translate",)`, or `device_graphs.SIGNATURES` for apps that show a
+            translation as it grows: `encode` and `decode_step` share the weights in the file.
+        max_source_length: Most source tokens that the runner accepts, EOS included.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+
+    Returns:
+        The `ParityReport`, which is also written to `parity.json`.
+
+    Raises:
+        TypeError: if `samples` or `references` is one string.
+        ValueError: if `mode` is unknown, `strategy` samples, a sample is longer than
+            `max_source_length`, there are not as many references as samples, or the model is too
+            large for LiteRT.
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
+        RuntimeError: if Keras runs on another backend than TensorFlow.
+        ParityError: if the mode's promise is broken; nothing is written then.
+    """
+    check_backend()
+    mode_named(mode)
+    signatures = check_signatures(signatures)
+    translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
+    samples = checked_samples(samples)
+    references = checked_references(references, samples, bleu_tokenize)
+    with new_export(path, overwrite) as folder:
+        answers = PythonAnswers.translated_by(translator, samples, references, bleu_tokenize)
+        calibration = calibration_for(mode, translator, answers, calibration_samples)
+        report = write_mode(folder, translator, mode, answers, calibration, signatures).check()
+        report.write(folder / REPORT)
+    return report
+
+
+def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
+    """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
+    check_search(strategy)
+    if isinstance(model, Transformer):
+        check_size(model)
+        model = in_float32(model)
+    return Translator(
+        model,
+        tokenizer,
+        strategy,
+        target_tokenizer=target_tokenizer,
+        max_source_length=max_source_length,
+    )
+
+
+class PythonAnswers(NamedTuple):
+    """Sentences and Python's answers to them, the same for all modes."""
+
+    samples: list
+    source_ids: list
+    target_ids: list
+    texts: list
+    references: list | None
+    bleu_tokenize: str
+    bleu: float | None
+
+    @classmethod
+    def translated_by(cls, translator, samples, references=None, bleu_tokenize="13a"):
+        """Lets Python translate the sentences."""
+        source_ids = [translator.source_ids(sample) for sample in samples]
+        target_ids = translator.translate_ids(translator.pad(source_ids))
+        texts = [translator.target_tokenizer.decode(ids) for ids in target_ids]
+        score = bleu(texts, references, bleu_tokenize)
+        return cls(samples, source_ids, target_ids, texts, references, bleu_tokenize, score)
+
+
+def calibration_for(mode, translator, answers, samples=None):
+    """The sentences that a mode is calibrated on with Python's answers, or `None`."""
+    if not MODES[mode].is_calibrated:
+        return None
+    if samples is not None:
+        samples = checked_samples(samples)[:MOST_SENTENCES]
+        answers = PythonAnswers.translated_by(translator, samples)
+    bos_id = translator.model.config.bos_id
+    pairs = zip(answers.source_ids, answers.target_ids, strict=True)
+    rows = [{"source_ids": a, "target_ids": [bos_id, *b]} for a, b in pairs]
+    return Calibration(translator.model, rows)
+
+
+def write_mode(folder, translator, mode, answers, calibration=None, signatures=(DEVICE_SIGNATURE,)):
+    """Fills a folder with the export in one mode and runs it.
+
+    Returns:
+        A `ParityReport` whose promises have not been checked.
+    """
+    contents = _contents(translator, signatures)
+    graph = write_folder(folder, contents, mode, calibration)
+    runner, samples = Runner(folder), answers.samples
+    received, seconds = timed_answers(runner, runner.translate_ids, samples)
+    texts = [runner.decode(ids) for ids in received]
+    _check_steps(runner, samples, texts)
+    python = list(zip(answers.texts, answers.target_ids, strict=True))
+    return parity_report(
+        folder,
+        contents,
+        mode,
+        graph,
+        seconds,
+        **compare(samples, python, list(zip(texts, received, strict=True))),
+        bleu=bleu(texts, answers.references, answers.bleu_tokenize),
+        python_bleu=answers.bleu,
+        promised_bleu_loss=MODES[mode].promised_bleu_loss,
+        runtime=runtime(),
+    )
+
+
+def _contents(translator, signatures):
+    model, strategy = translator.model, translator.strategy
+    return DeviceContents(
+        signature=DEVICE_SIGNATURE,
+        model=model,
+        module=DeviceModule(model, strategy, signatures),
+        tokenizer=translator.tokenizer,
+        target_tokenizer=translator.target_tokenizer,
+        max_source_length=translator.max_source_length,
+        tensors={
+            "max_positions": model.config.max_positions,
+            "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
+            "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
+        },
+        settings={"search": search_settings(strategy)},
+    )
+
+
+def _check_steps(runner, samples, texts):
+    """Raises ParityError unless `decode_step`, where there is one, gives what `translate` does."""
+    if "next_ids" not in runner.step_outputs:
+        return
+    for sample, text in zip(samples, texts, strict=True):
+        streamed = "".join(runner.stream(sample))
+        if streamed != text:
+            raise ParityError(
+                "`decode_step` must give what `translate` gives. Received: "
+                f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
+            )

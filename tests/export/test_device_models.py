@@ -23,8 +23,7 @@ from keras_transformer.export.litert.export_models import (
     export_classifier,
     export_language_model,
 )
-from keras_transformer_runner import Runner
-from keras_transformer_runner import runner as runner_module
+from keras_transformer_runner import Runner, command
 from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
@@ -86,7 +85,7 @@ def test_classes_are_pythons(kind, folders, tokenizer, request, capsys):
         np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
         best.append(received.argmax(-1).tolist())
     assert len({str(x) for x in best}) > 1  # they could differ
-    assert runner_module.main([str(path), "abc"]) == 0
+    assert command.main([str(path), "abc"]) == 0
     rows = np.atleast_2d(probabilities(model, tokenizer, "abc", [tokenizer.eos_id]))
     expected = " ".join(f"{LABELS[row.argmax()]}:{row.max():.4f}" for row in rows)
     assert capsys.readouterr().out == expected + "\n"
@@ -172,7 +171,7 @@ def test_continuations_are_pythons(folders, language_model, tokenizer, capsys):
     prompts = [tokenizer.decode(tokenizer.encode(text)) for text in TEXTS]
     assert all(map(str.startswith, expected, prompts)) and expected != prompts
     assert runner.generate_ids([]) == runner.generate_ids([tokenizer.pad_id])
-    assert runner_module.main([str(path), "abc"]) == 0
+    assert command.main([str(path), "abc"]) == 0
     assert capsys.readouterr().out == expected[0] + "\n"
     metadata = json.loads((path / "metadata.json").read_text())
     assert metadata["search"] == {"name": "Greedy", **dataclasses.asdict(GREEDY)} | {

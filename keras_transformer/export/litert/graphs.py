@@ -81,7 +81,7 @@ class DeviceModule(tf.Module):
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
         self._functions = {
-            name: tf.function(graph, input_signature=specs)
+            name: tf.function(graph, input_signature=specs, autograph=False)
             for name, (graph, specs) in graphs.items()
         }
         if "encode" in graphs:
@@ -144,7 +144,7 @@ def _step_function(model, strategy, carried):
 
     token_ids = tf.TensorSpec((1, 1), tf.int32, name="token_ids")
     position = tf.TensorSpec((1,), tf.int32, name="position")
-    return tf.function(decode_step, input_signature=(token_ids, position, carried))
+    return tf.function(decode_step, input_signature=(token_ids, position, carried), autograph=False)
 
 
 def _named(cache, parts):
@@ -193,7 +193,7 @@ class LanguageModelModule(tf.Module):
             return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="prompt_ids")
-        self._generate = tf.function(generate_ids, input_signature=[ids])
+        self._generate = tf.function(generate_ids, input_signature=[ids], autograph=False)
 
     @property
     def signatures(self):
@@ -218,7 +218,7 @@ class ClassifierModule(tf.Module):
             return {"logits": model(source_ids, training=False)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        self._classify = tf.function(classify, input_signature=[ids])
+        self._classify = tf.function(classify, input_signature=[ids], autograph=False)
 
     @property
     def signatures(self):

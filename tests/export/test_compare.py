@@ -9,8 +9,8 @@ import pytest
 
 from keras_transformer.export import MODES, compare_modes
 from keras_transformer.export.litert import compare
-from keras_transformer.export.litert.measure import measure
 from keras_transformer_runner import Runner
+from keras_transformer_runner.measure import measure
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from keras_transformer.export.litert.export_translator import (
     device_translator,
     write_mode,
 )
-from keras_transformer.export.litert.measure import measure
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import search_settings
 from keras_transformer.export.parity import checked_references, checked_samples
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.folder import FILES, REPORT
+from keras_transformer_runner.measure import measure
 
 _JSON = "report.json"
 _FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))

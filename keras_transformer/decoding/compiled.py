@@ -29,6 +29,8 @@ def compiled(function, model, arguments=1, few_sizes=False):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
+        # Nothing here is Python's `if` or `while` over tensors, and AutoGraph needs several times
+        # as long to rewrite all code as TensorFlow needs to trace it.
         run = tf.function(function, input_signature=[_ids_spec()] * arguments, autograph=False)
         if not few_sizes:
             return run

@@ -11,8 +11,8 @@ import types
 
 import pytest
 
-from keras_transformer.translation.files import FileFormat, translate_file
 from keras_transformer.translation import Translation
+from keras_transformer.translation.files import FileFormat, translate_file
 from keras_transformer_runner.atomic import TargetInUseError
 
 

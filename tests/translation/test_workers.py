@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer.translation import workers
+from keras_transformer.translation import Translation, workers
 from keras_transformer.translation.files import FileFormat, translate_file
-from keras_transformer.translation import Translation
 from keras_transformer.translation.workers import Workers, even_batches
 
 

@@ -15,6 +15,7 @@ from keras_transformer.export.litert.export_translator import (
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import search_settings
 from keras_transformer.export.parity import checked_references, checked_samples
+from keras_transformer.plots import plot_lines
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.folder import FILES, REPORT
 from keras_transformer_runner.measure import measure
@@ -22,7 +23,6 @@ from keras_transformer_runner.measure import measure
 _JSON = "report.json"
 _FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))
 _TIMED = 200  # sentences, for latency and memory
-_KEEPS, _REFUSED, _PYTHON = "#2f6db5", "#b0b0b0", "#d1632b"
 _KEPT = ("size_bytes", "identical", "token_agreement", "bleu", "ops")
 
 
@@ -187,45 +187,26 @@ def plot(report):
     Returns:
         A `matplotlib.figure.Figure`, or `None` where matplotlib is not installed.
     """
+    python_bleu, rows = report["python_bleu"], report["modes"].values()
+    sizes = [row["size_bytes"] / 1e6 for row in rows]
+    names = [mode + " (refused)" * bool(row["refused"]) for mode, row in report["modes"].items()]
+
+    def points(values):
+        return {
+            name: ([size], [value]) for name, size, value in zip(names, sizes, values, strict=True)
+        }
+
+    speed = points([row["tokens_a_second"] for row in rows])
+    if python_bleu is None:
+        quality = points([100 * row["token_agreement"] for row in rows])
+        panels = {"tokens as in Python, %": quality, "tokens a second": speed}
+    else:
+        quality = points([row["bleu"] for row in rows])
+        quality["Python"] = ([0, max(sizes)], [python_bleu, python_bleu])
+        panels = {"BLEU": quality, "tokens a second": speed}
     try:
-        from matplotlib.figure import Figure
+        figure = plot_lines(panels, x_label="MB on disk")
     except ImportError:
         return None
-    figure = Figure(figsize=(9.6, 4.0), dpi=120, layout="constrained", facecolor="white")
-    quality, speed = figure.subplots(1, 2)
-    rows = report["modes"].values()
-    if report["python_bleu"] is None:
-        agreement = [100 * row["token_agreement"] for row in rows]
-        _points(quality, report, "tokens as in Python, %", agreement)
-    else:
-        _points(quality, report, "BLEU", [row["bleu"] for row in rows])
-        quality.axhline(report["python_bleu"], color=_PYTHON, linewidth=1, linestyle="--")
-        quality.annotate(
-            "Python", (1, report["python_bleu"]), (-4, -11), color=_PYTHON, ha="right",
-            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
-        )  # fmt: skip
-    _points(speed, report, "tokens a second", [row["tokens_a_second"] for row in rows])
-    speed.set_ylim(bottom=0)
+    figure.axes[1].set_ylim(bottom=0)
     return figure
-
-
-def _points(axis, report, title, values):
-    """A dot for each mode: its size to the right, a value upwards."""
-    rows = report["modes"]
-    sizes = [row["size_bytes"] / 1e6 for row in rows.values()]
-    above = []  # points with their names above them
-    for (mode, row), size, value in zip(rows.items(), sizes, values, strict=True):
-        color = _REFUSED if row["refused"] else _KEEPS
-        axis.plot(size, value, "o", color=color, markersize=6)
-        near = [0.1 * max(sizes), 0.08 * (max(values) - min(values))]
-        is_free = all(abs(size - x) > near[0] or abs(value - y) > near[1] for x, y in above)
-        above += [(size, value)] if is_free else []
-        place = (5, 4) if is_free else (5, -11)
-        axis.annotate(mode, (size, value), place, textcoords="offset points", fontsize=8)
-    axis.set_title(title, fontsize=11, loc="left")
-    axis.set_xlabel("MB on disk", color="#555555")
-    axis.set_xlim(0, 1.25 * max(sizes))
-    axis.margins(y=0.15)
-    axis.grid(color="#e6e6e6", linewidth=0.8)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)

@@ -8,6 +8,7 @@ import pathlib
 import re
 import struct
 
+from keras_transformer_runner.protobuf import read_fields
 from keras_transformer_runner.tokenizers.base import Tokenizer, without_surrogates
 
 MODEL_TYPES = ("unigram", "bpe", "char")
@@ -275,49 +276,18 @@ def _with_exact_scores(model_proto):
 def with_scores(model_proto, change):
     """A SentencePiece model whose pieces have other scores.
 
-    Written in place of the old ones: SentencePiece's own Python classes of the model need a newer
-    protobuf than some packages beside us allow.
+    They are written in place of the old ones.
 
     Args:
         model_proto: The model, bytes.
         change: Function of a score that gives the new one.
     """
     content = bytearray(model_proto)
-    for number, start, end in _fields(content, 0, len(content)):
+    for number, start, end in read_fields(content, 0, len(content)):
         if number != 1:  # ModelProto.pieces
             continue
-        for inner, at, _ in _fields(content, start, end):
+        for inner, at, _ in read_fields(content, start, end):
             if inner == 2:  # SentencePiece.score
                 (score,) = struct.unpack_from("<f", content, at)
                 struct.pack_into("<f", content, at, change(score))
     return bytes(content)
-
-
-def _fields(content, start, end):
-    """Yields `(number, start, end)` of the value of each field of a protobuf message."""
-    while start < end:
-        tag, start = _varint(content, start)
-        kind = tag & 7
-        if kind == 0:
-            _, stop = _varint(content, start)
-        elif kind == 2:
-            size, start = _varint(content, start)
-            stop = start + size
-        elif kind in (1, 5):
-            stop = start + (8 if kind == 1 else 4)
-        else:
-            raise ValueError(f"a protobuf message must have known fields. Received: type {kind}")
-        yield tag >> 3, start, stop
-        start = stop
-
-
-def _varint(content, start):
-    """A number of seven bits a byte, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = content[start]
-        start += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, start
-        shift += 7

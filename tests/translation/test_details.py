@@ -51,7 +51,7 @@ def test_details_tell_what_translate_gives(translators, tokenizer, name):
     assert [found[0].text for found in details] == translator.translate(TEXTS)
     for text, found in zip(TEXTS, details, strict=True):
         if not text.strip():
-            assert found == [Translation("", (), 0.0, (), False, ())]
+            assert found == [Translation("", (), 0.0, False, (), ())]
             continue
         assert len(found) == translator.strategy.beams if name != "beam" else len(found) == 2
         for one in found:
@@ -81,7 +81,7 @@ def test_scores_of_texts_are_those_of_their_ids(translators, tokenizer):
     ids = (*tokenizer.encode("ab c"), tokenizer.eos_id)
     texts, rows = translator.score(["cab", "", "a"], ["ab c", "", ""]), [ids, (), (ids[-1],)]
     assert [one.ids for one in texts] == rows
-    assert texts[1] == Translation("", (), 0.0, (), False)
+    assert texts[1] == Translation("", (), 0.0, False, ())
     assert texts[2].score < 0 and not texts[0].truncated
     assert translator.score(["cab"], [ids])[0].ids == texts[0].ids
 

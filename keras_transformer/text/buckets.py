@@ -1,9 +1,20 @@
 """The few lengths that batches are padded to."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from keras_transformer.arguments import check_integer
 
-def choose_buckets(lengths, count=7):
+if TYPE_CHECKING:
+    from keras_transformer.text.shards import PreparedCorpus
+    from keras_transformer.text.tokenized import TokenizedCorpus
+
+
+def choose_buckets(
+    lengths: "TokenizedCorpus | PreparedCorpus | Sequence[int]", count: int = 7
+) -> tuple[int, ...]:
     """The lengths to pad to that add the least padding.
 
     Args:
@@ -16,8 +27,13 @@ def choose_buckets(lengths, count=7):
 
     Raises:
         ValueError: if `lengths` is empty or `count` is not an integer >= 1.
+
+    Example:
+        >>> from keras_transformer.text import choose_buckets
+        >>> choose_buckets([3, 5, 5, 6, 11, 30], count=2)
+        (12, 32)
     """
-    check_integer("count", count, minimum=1)
+    check_integer(1, count=count)
     if hasattr(lengths, "length_counts"):
         counts = lengths.length_counts.sum(axis=0)
     else:
@@ -58,7 +74,7 @@ def check_ascending(name, buckets, minimum=1):
         raise ValueError(f"`{name}` must be ascending integers >= {minimum}. Received: {buckets!r}")
 
 
-def check_buckets(buckets, longest):
+def check_lengths_fit(buckets, longest):
     check_ascending("buckets", buckets)
     if buckets[-1] < longest:
         raise ValueError(
@@ -67,6 +83,4 @@ def check_buckets(buckets, longest):
         )
 
 
-def check_integer(name, value, minimum):
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer >= {minimum}. Received: {value!r}")
+

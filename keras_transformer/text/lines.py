@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import gzip
+import os
 import pathlib
 import sys
 import warnings
 import weakref
 import zlib
+from collections.abc import Iterator, Sequence
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -30,17 +32,25 @@ class Faults:
     Attributes:
         counts: Pairs, by kind.
         lines: The numbers of the first ten lines (from 1), by kind, ascending.
+
+    Example:
+        >>> from keras_transformer.text import Faults
+        >>> faults = Faults()
+        >>> faults.add("empty", [3, 1])
+        >>> faults.add("no_tab", range(20, 31))
+        >>> print(faults)
+        empty: 2 (lines 1, 3); no_tab: 11 (lines 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, ...)
     """
 
     counts: dict = dataclasses.field(default_factory=dict)
     lines: dict = dataclasses.field(default_factory=dict)
 
-    def add(self, kind, numbers):
+    def add(self, kind: str, numbers: Sequence[int]) -> None:
         """Counts the lines `numbers` as faults of one kind."""
         self._merge(kind, len(numbers), numbers)
 
-    def update(self, other):
-        """Adds the faults of another part of the same corpus; the order of parts is no matter."""
+    def update(self, other: "Faults") -> None:
+        """Adds the faults of another part of the same corpus; parts may come in any order."""
         for kind, count in other.counts.items():
             self._merge(kind, count, other.lines[kind])
 
@@ -77,7 +87,7 @@ def check_file(path):
         raise FileNotFoundError(f"a text file must exist. Received: {path}")
 
 
-def read_lines(path, *, plain=False):
+def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, plain or gzip, without their ends.
 
     Only LF and CRLF end a line: U+2028 and its like are text. A byte order mark is dropped.
@@ -92,6 +102,13 @@ def read_lines(path, *, plain=False):
         OSError: if it cannot be read.
         ValueError: if the file is UTF-16, a line is not UTF-8 (with its number), gzip data are
             damaged, or standard input is closed or was read before.
+
+    Example:
+        >>> from keras_transformer.text import read_lines
+        >>> with open("lines.txt", "wb") as file:
+        ...     _ = file.write("é\\r\\ntwo".encode())
+        >>> list(read_lines("lines.txt"))
+        ['é', 'two']
     """
     for number, line in enumerate(read_byte_lines(path, plain=plain), start=1):
         try:
@@ -103,7 +120,7 @@ def read_lines(path, *, plain=False):
 
 
 def read_byte_lines(path, *, plain=False):
-    """`read_lines` without the decoding: a line that is not UTF-8 is the caller's to judge."""
+    """Reads as `read_lines` does, without decoding: the caller judges what is not UTF-8."""
     has_tab = False
     with _open_bytes(path) as file:
         for number, line in enumerate(_raw_lines(file, path), start=1):

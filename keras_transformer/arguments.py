@@ -111,7 +111,7 @@ def check_block(residual, use_residual, use_feed_forward):
 
 
 def check_buckets(bidirectional, **sizes):
-    """Raises ValueError unless relative positions have two buckets a direction and room for the last.
+    """Raises ValueError unless each direction of relative positions has two buckets and a last one.
 
     Args:
         bidirectional: Whether two directions share the buckets.

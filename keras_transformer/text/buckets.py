@@ -81,6 +81,3 @@ def check_lengths_fit(buckets, longest):
             "the last of `buckets` must hold the longest pair, EOS included. "
             f"Received: buckets={buckets!r}, longest={longest}"
         )
-
-
-

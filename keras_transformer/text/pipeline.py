@@ -45,7 +45,11 @@ def batches_per_epoch(
         ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
 
     Example:
-        >>> from keras_transformer.text import CharacterTokenizer, batches_per_epoch, tokenize_corpus
+        >>> from keras_transformer.text import (
+        ...     CharacterTokenizer,
+        ...     batches_per_epoch,
+        ...     tokenize_corpus,
+        ... )
         >>> corpus = tokenize_corpus([("a", "b")] * 5, CharacterTokenizer("ab"), max_length=4)
         >>> batches_per_epoch(corpus, batch_tokens=8, buckets=[4])
         3

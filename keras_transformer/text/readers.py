@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from keras_transformer.text.corpus import (
     Corpus,
@@ -16,6 +17,9 @@ from keras_transformer.text.corpus import (
     parsed_pairs,
 )
 from keras_transformer.text.lines import Faults, read_byte_lines
+
+if TYPE_CHECKING:
+    from keras_transformer.text.shards import PreparedCorpus
 
 _TFDS = "tfds:"
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_transformer.arguments import check_integer
-
 from keras_transformer.atomic import new_folder
 from keras_transformer.text.corpus import Corpus
 from keras_transformer.text.lines import Faults

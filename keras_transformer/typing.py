@@ -1,0 +1,5 @@
+"""Names for annotations."""
+
+from typing import Any
+
+Tensor = Any  # of the backend

@@ -16,7 +16,7 @@ from keras_transformer.arguments import (
     check_reach,
     check_size,
 )
-from keras_transformer.text.tokenizer import SpecialIds
+from keras_transformer_runner.tokenizers.base import SpecialIds
 
 RESIDUALS = ("post", "pre", "b2t")
 NORMALIZATIONS = ("layer", "rms", "batch", "none")

@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.selection import best_sums, choice, log_total, taken
-from keras_transformer.layers.cache import rows_of
+from keras_transformer.layers.lowering.cache_slots import rows_of
 from keras_transformer.layers.projection import reshape
 
 _LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty

@@ -8,10 +8,10 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.growth import search_loop
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.options import SearchOptions
-from keras_transformer.layers.cache import rows_of
+from keras_transformer.decoding.sizing import search_loop
+from keras_transformer.layers.lowering.cache_slots import rows_of
 
 
 class TokenState(NamedTuple):

@@ -11,7 +11,6 @@ Masks are boolean and True means "attend". Read `masks`, `scores`, `multi_head`,
 ways to attend in less memory.
 """
 
-from keras_transformer import registration
 from keras_transformer.layers.attention import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dropout import Dropout
@@ -41,5 +40,3 @@ __all__ = [
     "SinusoidalPositions",
     "TokenEmbedding",
 ]
-
-registration.register_with_keras()

@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import check_flag, check_key_dim, check_reach, check_size
-from keras_transformer.layers.cache import write_slots
 from keras_transformer.layers.checked_masks import (
     checked_bias,
     checked_mask,
     checked_position_bias,
 )
-from keras_transformer.layers.folding import apart
-from keras_transformer.layers.long import in_windows
+from keras_transformer.layers.chunked_attention import in_windows
+from keras_transformer.layers.lowering.cache_slots import write_slots
+from keras_transformer.layers.lowering.folding import apart
 from keras_transformer.layers.masks import with_heads
 from keras_transformer.layers.multi_head import MultiHeadAttention
 from keras_transformer.layers.positions import rotate

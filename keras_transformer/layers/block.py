@@ -14,7 +14,6 @@ from keras_transformer.arguments import (
 from keras_transformer.config import NORMALIZATIONS, RESIDUALS
 from keras_transformer.layers.attention import MultiHeadSelfAttention
 from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.cache import empty_slots
 from keras_transformer.layers.checked_masks import checked_padding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import (
@@ -22,6 +21,7 @@ from keras_transformer.layers.feed_forward import (
     activation_of,
     serialized_activation,
 )
+from keras_transformer.layers.lowering.cache_slots import empty_slots
 from keras_transformer.layers.normalization import normalization_of, normalized
 
 FEED_FORWARD = "feed_forward"

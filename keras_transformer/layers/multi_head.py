@@ -10,8 +10,8 @@ from keras_transformer.config import SCORES
 from keras_transformer.layers import scores
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.checked_masks import checked_bias, checked_mask
+from keras_transformer.layers.chunked_attention import in_chunks
 from keras_transformer.layers.dropout import Dropout, seed_of_part
-from keras_transformer.layers.long import in_chunks
 from keras_transformer.layers.masks import (
     Sight,
     at_least_float32,

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.checked_masks import checked_padding
-from keras_transformer.layers.folding import apart
+from keras_transformer.layers.lowering.folding import apart
 from keras_transformer.layers.masks import at_least_float32
 
 

@@ -8,7 +8,7 @@ import math
 
 from keras import ops
 
-from keras_transformer.layers.folding import apart
+from keras_transformer.layers.lowering.folding import apart
 
 
 def scaled_dot_product(query_BNTH, key_BNSH, vector_NH=None):

@@ -15,7 +15,7 @@ from keras_transformer.layers import (
     TokenEmbedding,
     masks,
 )
-from keras_transformer.layers.cache import next_beam_slots, next_slots, no_ancestors
+from keras_transformer.layers.lowering.cache_slots import next_beam_slots, next_slots, no_ancestors
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.projection import reshape
 from keras_transformer.models.cache import Cache

@@ -6,10 +6,11 @@ import pytest
 from toy_model import randomise
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import Greedy, Translator
+from keras_transformer.decoding import Greedy
 from keras_transformer.interop.ctranslate2 import save_ctranslate2
 from keras_transformer.models import Transformer
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.translation import Translator
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 WORDS = [a + b + c for a in "bdk" for b in "aeiou" for c in "lmn"]
 
@@ -57,7 +58,7 @@ def test_gives_the_same_tokens(tokenizer, sentences, tmp_path, options):
             suppress_sequences=[[tokenizer.pieces[tokenizer.pad_id]],
                                 [tokenizer.pieces[tokenizer.bos_id]]],
         )  # fmt: skip
-        expected = [tokenizer.piece_ids[piece] for piece in result.hypotheses[0]]
+        expected = [tokenizer.pieces.index(piece) for piece in result.hypotheses[0]]
         [ids] = ours.translate_ids(ours.pad([ours.source_ids(sentence)]))
         assert ids == expected
         seen.add(tuple(ids))

@@ -16,7 +16,7 @@ from keras_transformer.layers import (
     SinusoidalPositions,
     masks,
 )
-from keras_transformer.layers.cache import next_slots
+from keras_transformer.layers.lowering.cache_slots import next_slots
 from keras_transformer.layers.positions import rotate
 
 B, T = 2, 7

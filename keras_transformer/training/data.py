@@ -13,12 +13,12 @@ from keras_transformer.data import (
     tokenize_corpus,
     training_batches,
 )
-from keras_transformer.experiment.progress import say
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
 from keras_transformer.training.accumulation import weighted_for_accumulation
 from keras_transformer.training.distribution import is_shared
 from keras_transformer.training.replicas import distributed
+from keras_transformer_runner.streams import log
 
 _SAMPLES = 64
 
@@ -53,7 +53,7 @@ def open_corpora(section):
             split=split,
             invalid=section.invalid,
         )
-        say(f"{name}: {corpus.check()}")
+        log(f"{name}: {corpus.check()}")
         corpora.append(corpus)
     return corpora
 
@@ -144,9 +144,9 @@ class TrainingData:
             buckets = buckets[-1:]
             pairs = len(training)
             training = pack_corpus(training, tokenizers.source, length=buckets[0])
-            say(f"packed {pairs:,} pairs into {len(training):,} rows")
+            log(f"packed {pairs:,} pairs into {len(training):,} rows")
         steps = batches_per_epoch(training, batch_tokens=options.batch_tokens, buckets=buckets)
-        say(
+        log(
             f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
             f"batches an epoch in lengths {list(buckets)}, so at most {len(buckets)} XLA programs "
             f"of the training step; left out: {training.skipped}"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.experiment.progress import say
 from keras_transformer.experiment.record import MODEL_FILE, write_record
 from keras_transformer.experiment.run_folder import (
     CONFIG_FILE,
@@ -41,6 +40,7 @@ from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.validation_bleu import TranslationScores
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
+from keras_transformer_runner.streams import log
 
 
 class _AsTimeAllows(int):
@@ -112,7 +112,7 @@ def _train(experiment, run_dir, strategy, held, resuming):
         }
         create_folder(run_dir, files, tokenizers)
         hold_inside(held, run_dir)
-    say(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
+    log(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
         fitting = _Fitting(
@@ -127,7 +127,7 @@ def _train(experiment, run_dir, strategy, held, resuming):
 def _warn_of_warmup(model, options):
     steps, warmup = updates_of(model), options.warmup_steps
     if steps < warmup:
-        say(
+        log(
             f"training ended after {steps} updates, within the warm-up of {warmup}: "
             "train for longer, or lower training.warmup_steps"
         )
@@ -173,7 +173,7 @@ class _Fitting:
         self.clock.before = progress.seconds
         last_epoch = self.options.max_epochs or _AsTimeAllows(sys.maxsize)
         if progress.epoch or progress.step:
-            say(f"going on after {progress.epoch} epochs and {progress.step} steps")
+            log(f"going on after {progress.epoch} epochs and {progress.step} steps")
         if progress.step and not self._is_over():  # the rest of an epoch
             self._fit(progress.epoch, progress.epoch + 1, progress.step)
             if self.options.ema is not None:  # at its end, `fit` has put the averages in place
@@ -225,7 +225,7 @@ class _Fitting:
             draw_run(self.run_dir, metrics, final, self.data.tokenizers, self.samples)
         finally:  # no plot is worth a model
             write_file(self.run_dir / MODEL_FILE, write)
-        say(f"wrote {self.run_dir / MODEL_FILE}: {name}")
+        log(f"wrote {self.run_dir / MODEL_FILE}: {name}")
 
     def _choose(self):
         """A model with the better of the averaged and the best snapshot, and which that is."""
@@ -242,7 +242,7 @@ class _Fitting:
             final.load_weights(path)
             if self.data.valid is not None:
                 figures[name] = self._figure(final)
-                say(f"validation {self.options.best_by} of {name}: {figures[name]:.4f}")
+                log(f"validation {self.options.best_by} of {name}: {figures[name]:.4f}")
         best = min if self.options.best_by == "loss" else max
         name = best(figures, key=figures.get) if figures else next(iter(candidates))
         final.load_weights(candidates[name])

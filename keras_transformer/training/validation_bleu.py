@@ -4,8 +4,8 @@ import keras
 
 from keras_transformer.decoding import Greedy
 from keras_transformer.evaluation import text_scores
-from keras_transformer.experiment.progress import say
 from keras_transformer.translation import Translator
+from keras_transformer_runner.streams import log
 
 
 class TranslationScores(keras.callbacks.Callback):
@@ -63,4 +63,4 @@ class TranslationScores(keras.callbacks.Callback):
         first = self._translator is None
         for name, score in self.scores().items():
             logs[f"val_{name}"] = score.value
-            say(f"val_{name} {score.value:.2f}" + (f"  {score.signature}" if first else ""))
+            log(f"val_{name} {score.value:.2f}" + (f"  {score.signature}" if first else ""))

@@ -61,8 +61,8 @@ class Run:
         4
         >>> run.max_source_length, run.samples_within(3)
         (1024, ('ab',))
-        >>> len(run.with_decoding(max_length=5).translator().translate(["ab", "c"]))
-        2
+        >>> run.translator().strategy.extra_length
+        50
     """
 
     model: "Transformer"
@@ -139,6 +139,11 @@ def load_run(run_dir: os.PathLike | str) -> Run:
         FileNotFoundError: if the folder is no run, a file of it is missing, or training has not
             finished.
         ValueError: if a file is not what `train` has left.
+
+    Example (the run that the example of `train` makes):
+        >>> run = kt.load_run("run")  # doctest: +SKIP
+        >>> run.translator().translate(["ab"])  # doctest: +SKIP
+        ['ba']
     """
     run_dir = Path(run_dir)
     check_finished(run_dir)

@@ -1,4 +1,4 @@
-"""Pictures of a run, in its folder: how it went, and where a trained model looks."""
+"""Plots of a run, in its folder: how it went, and where a trained model looks."""
 
 import importlib.util
 
@@ -26,12 +26,12 @@ def draw_run(run_dir, metrics_file, model, tokenizers, samples):
         log("no plots: they need matplotlib (pip install 'keras-transformer-edge[plots]')")
         return
     folder = run_dir / FOLDER
-    figures = {"training.png": draw_training(metrics_file)}
+    plots = {"training.png": draw_training(metrics_file)}
     if samples and hasattr(model, "encode"):
-        figures["attention.png"] = draw_attention(model, tokenizers, samples[0])
-    for name, figure in figures.items():
-        write_file(folder / name, lambda path, figure=figure: figure.savefig(path, dpi=120))
-    log(f"drew {', '.join(sorted(figures))} in {folder}")
+        plots["attention.png"] = draw_attention(model, tokenizers, samples[0])
+    for name, plot in plots.items():
+        write_file(folder / name, lambda path, plot=plot: plot.savefig(path, dpi=120))
+    log(f"drew {', '.join(sorted(plots))} in {folder}")
 
 
 def draw_training(metrics_file):
@@ -59,7 +59,7 @@ def draw_training(metrics_file):
 
 
 def draw_attention(model, tokenizers, text):
-    """Cross-attention of the last decoder block for one text, as a figure.
+    """Cross-attention of the last decoder block for one text, as a `matplotlib.figure.Figure`.
 
     The target is the model's own translation.
     """

@@ -8,15 +8,16 @@ from keras_transformer.translation import Translator
 from keras_transformer_runner.streams import log
 
 
-class TranslationScores(keras.callbacks.Callback):
+class ValidationBleu(keras.callbacks.Callback):
     """Translates a validation set greedily at the end of epochs; adds `val_bleu` and `val_chrf`.
 
     The scores join the logs of the epoch, so callbacks that come later see them. Each signature
     is printed once.
 
     Args:
-        model: Gives the model to translate with: the same object each time, with the weights of
-            now (see `TrainingCheckpoint.snapshot_model`), so that its graph is traced once.
+        model: Function that gives the model to translate with: the same object each time, with
+            the current weights (see `TrainingCheckpoint.snapshot_model`), so that its graph is
+            traced once.
         tokenizers: `Tokenizers`.
         pairs: `(source, target)` strings.
         every: Epochs between two scores.

@@ -96,6 +96,7 @@ setup(
         "tensorboard<2.22",
         "numpy<2.5",
         "h5py<4",
+        "tomli-w<2",
     ],
     extras_require=EXTRAS,
     entry_points={

@@ -13,7 +13,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.layers.folding import kept_apart
+from keras_transformer.layers.folding import without_weight_folding
 
 _SIGNATURE = "full_pass"
 MOST_SENTENCES = 256
@@ -98,7 +98,7 @@ def statistics(calibration, converted):
 
     from keras_transformer.export import flatbuffer
 
-    with kept_apart():  # as the graphs that the numbers are for
+    with without_weight_folding():  # as the graphs that the numbers are for
         module = FullPass(calibration.model)
     content = converted(module, {_SIGNATURE: module.run})
     products = list(flatbuffer.products(flatbuffer.read(content)))

@@ -5,7 +5,7 @@ import functools
 import tempfile
 
 from keras_transformer.export.modes import mode_named
-from keras_transformer.layers.folding import kept_apart
+from keras_transformer.layers.folding import without_weight_folding
 from keras_transformer.quiet import quiet
 
 # A flatbuffer's offsets have 31 bits; a little is left for the graph.
@@ -59,7 +59,7 @@ def convert(module, mode, calibration=None, place=None):
             f"Received: calibration={calibration!r}"
         )
     is_quantized = number_format.weight_bits <= 8
-    with kept_apart() if is_quantized else contextlib.nullcontext():
+    with without_weight_folding() if is_quantized else contextlib.nullcontext():
         signatures = module.signatures
     to_file = functools.partial(float_file, place=place)
     graph = flatbuffer.read(to_file(module, signatures))

@@ -12,7 +12,7 @@ from keras_transformer.layers.checked_masks import (
     checked_mask,
     checked_position_bias,
 )
-from keras_transformer.layers.folding import apart
+from keras_transformer.layers.folding import unfused
 from keras_transformer.layers.long import in_windows
 from keras_transformer.layers.masks import with_heads
 from keras_transformer.layers.multi_head import MultiHeadAttention
@@ -199,7 +199,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             real_BT = ops.logical_and(real_BT, mask[:, 0])
 
         def attend(query, key, value, query_positions, key_positions, mask):
-            mask, bias = dataclasses.replace(sight, mask=mask).of(query_positions, key_positions)
+            mask, bias = dataclasses.replace(sight, mask=mask).mask_and_bias(
+                query_positions, key_positions
+            )
             weights = self._weights(query, key, mask, bias, self._vector())
             return self._context(weights, value, self.dropout_layer.next_seed(training))
 
@@ -276,7 +278,7 @@ class CrossAttention(MultiHeadAttention):
             mask = with_heads(checked_mask("attention_mask", attention_mask, sizes))
             sees_BN11 = ops.any(mask, axis=-1, keepdims=True)
             value_BNSU = value_BNSU * ops.cast(sees_BN11, value_BNSU.dtype)
-        return apart(key_BNSH) * self._key_factor, value_BNSU
+        return unfused(key_BNSH) * self._key_factor, value_BNSU
 
     def step_layers(self):
         """The projections that `step` makes, for `layers.ready_kernels`."""

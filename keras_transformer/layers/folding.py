@@ -11,12 +11,12 @@ import contextvars
 from keras import ops
 
 _LOWEST = -3e38  # below every float32 that a model makes
-_KEPT = contextvars.ContextVar("kept_apart", default=False)
+_KEPT = contextvars.ContextVar("without_weight_folding", default=False)
 
 
 @contextlib.contextmanager
-def kept_apart():
-    """In graphs that are traced inside, `apart` holds."""
+def without_weight_folding():
+    """In graphs that are traced inside, `unfused` holds."""
     token = _KEPT.set(True)
     try:
         yield
@@ -24,6 +24,6 @@ def kept_apart():
         _KEPT.reset(token)
 
 
-def apart(values):
-    """The values; inside `kept_apart`, what lies before and behind them stays two ops."""
+def unfused(values):
+    """The values; inside `without_weight_folding`, the ops before and after them stay two ops."""
     return ops.maximum(values, _LOWEST) if _KEPT.get() else values

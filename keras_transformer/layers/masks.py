@@ -57,7 +57,7 @@ def merge(*masks):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sight:
+class AttentionMask:
     """What the queries of one attention may see, for all of them or for some.
 
     Attributes:
@@ -101,7 +101,7 @@ class Sight:
             bias=rows(self.bias, ops.add, 0),
         )
 
-    def of(self, query_positions, key_positions, rows=None):
+    def mask_and_bias(self, query_positions, key_positions, rows=None):
         """The boolean mask and the float bias, each (B, N, T, S), broadcastable, or `None`.
 
         Args:

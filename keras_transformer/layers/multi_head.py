@@ -13,7 +13,7 @@ from keras_transformer.layers.checked_masks import checked_bias, checked_mask
 from keras_transformer.layers.dropout import Dropout, seed_of_part
 from keras_transformer.layers.long import in_chunks
 from keras_transformer.layers.masks import (
-    Sight,
+    AttentionMask,
     at_least_float32,
     attention_softmax,
     plain_softmax,
@@ -113,15 +113,15 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         return batch, self.num_heads, queries.shape[1], keys.shape[1]
 
     def _checked_sight(self, sizes, mask, bias):
-        """The `Sight` of what was given as masks, which fits."""
-        return Sight(
+        """The `AttentionMask` of what was given as masks, which fits."""
+        return AttentionMask(
             checked_mask("attention_mask", mask, sizes), checked_bias("attention_bias", bias, sizes)
         )
 
     def _attend(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
         """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
-        mask, bias = sight.of(*map(ops.arange, lengths))
+        mask, bias = sight.mask_and_bias(*map(ops.arange, lengths))
         weights_BNTS = self._weights(query_BNTH, key_BNSH, mask, bias, self._vector())
         seed = self.dropout_layer.next_seed(training)
         return self._context(weights_BNTS, value_BNSU, seed), weights_BNTS
@@ -152,7 +152,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         def attend(query_BNCH, rows, index, key_BNSH, value_BNSU, *others):
             biases, vector = others[: len(fields)], others[len(fields) :]
             seen = dataclasses.replace(sight, **dict(zip(fields, biases, strict=True)))
-            mask, bias = seen.of(rows, key_positions, rows)
+            mask, bias = seen.mask_and_bias(rows, key_positions, rows)
             weights_BNCS = self._weights(query_BNCH, key_BNSH, mask, bias, *vector)
             part = None if seed is None else seed_of_part(seed, index)
             return self._context(weights_BNCS, value_BNSU, part)

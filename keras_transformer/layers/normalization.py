@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.checked_masks import checked_padding
-from keras_transformer.layers.folding import apart
+from keras_transformer.layers.folding import unfused
 from keras_transformer.layers.masks import at_least_float32
 
 
@@ -82,5 +82,5 @@ def normalized(norm, states_BTD, *, padding_mask=None, training=None):
     if norm is None:
         return states_BTD
     if isinstance(norm, BatchNormalization):
-        return apart(norm(states_BTD, padding_mask=padding_mask, training=training))
-    return apart(norm(states_BTD))
+        return unfused(norm(states_BTD, padding_mask=padding_mask, training=training))
+    return unfused(norm(states_BTD))

@@ -8,12 +8,12 @@ import math
 
 from keras import ops
 
-from keras_transformer.layers.folding import apart
+from keras_transformer.layers.folding import unfused
 
 
 def scaled_dot_product(query_BNTH, key_BNSH, vector_NH=None):
     """Q K^T / sqrt(d_k), equation 1."""
-    return dot_product(apart(query_BNTH) * (1.0 / math.sqrt(query_BNTH.shape[-1])), key_BNSH)
+    return dot_product(unfused(query_BNTH) * (1.0 / math.sqrt(query_BNTH.shape[-1])), key_BNSH)
 
 
 def dot_product(query_BNTH, key_BNSH, vector_NH=None):

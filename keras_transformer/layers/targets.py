@@ -9,7 +9,7 @@ import contextvars
 import keras
 
 ANYTHING = "anything"  # eager code and LiteRT's fast kernels: few ops, products and arithmetic
-BATCHES = "batches"  # TensorFlow's own ops on many rows: few passes over the large tensors
+TENSORFLOW_CPU = "batches"  # TensorFlow's own ops on many rows: few passes over the large tensors
 XLA = "XLA"  # a compiler, which fuses passes and writes in place; on JAX always
 
 _TARGET = contextvars.ContextVar("target", default=ANYTHING)
@@ -25,6 +25,6 @@ def traced_for(target):
         _TARGET.reset(token)
 
 
-def target():
-    """What is traced for: `ANYTHING`, `BATCHES` or `XLA`."""
+def compiled_for():
+    """What is traced for: `ANYTHING`, `TENSORFLOW_CPU` or `XLA`."""
     return XLA if keras.backend.backend() == "jax" else _TARGET.get()

@@ -131,10 +131,10 @@ class Stack:
         bias = self.position_bias and self.position_bias.between
         options = dict(window=self.config.attention_window, position_bias=bias)
         if beams > 1:
-            return next_beam_slots(cache.ancestors, cache.places, position, **options)
-        return next_slots(ops.shape(token_ids)[1], cache.places, position, **options), ()
+            return next_beam_slots(cache.ancestors, cache.slot_ids, position, **options)
+        return next_slots(ops.shape(token_ids)[1], cache.slot_ids, position, **options), ()
 
-    def marked(self, states, ids):
+    def nan_where_ids_invalid(self, states, ids):
         """(B, T, D) states, all NaN in a row of (B, S) ids that this side cannot know.
 
         The NaN of its embedding need not get that far: a graph optimizer may fuse an activation
@@ -153,15 +153,15 @@ class Stack:
         if self.positions is not None:
             states = self.positions(states, positions=positions)
         states = self.dropout(states)
-        options = {"padding_mask": self._counted(ids)}
+        options = {"padding_mask": self._padding_for_batch_norm(ids)}
         if self.position_bias is not None:
             options["position_bias"] = self.position_bias(states)
         return states, options
 
     def _leave(self, states, ids):
-        return normalized(self.norm, states, padding_mask=self._counted(ids))
+        return normalized(self.norm, states, padding_mask=self._padding_for_batch_norm(ids))
 
-    def _counted(self, ids):
+    def _padding_for_batch_norm(self, ids):
         """Which positions batch normalization counts."""
         if self.config.normalization != "batch":
             return None

@@ -6,7 +6,7 @@ from backend import array, in_graph, tensor
 from keras import ops
 
 from keras_transformer.decoding.selection import best_sums, choice, likeliest, log_total, taken
-from keras_transformer.layers.targets import ANYTHING, BATCHES, XLA, traced_for
+from keras_transformer.layers.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
 
 
 def expected_best(scores, offsets, count):
@@ -62,7 +62,7 @@ def test_impossible_scores_come_last_and_padding_never():
     assert np.all(sums > -2e30)
 
 
-@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+@pytest.mark.parametrize("target", [ANYTHING, TENSORFLOW_CPU, XLA])
 def test_likeliest_takes_the_lowest_of_equals(target):
     scores = np.array([[1, 5, 2, 5], [0, 0, 0, 0], [-3, -2, -1, -1]], "float32")
     with traced_for(target):
@@ -71,7 +71,7 @@ def test_likeliest_takes_the_lowest_of_equals(target):
     assert np.all((nothing >= 0) & (nothing < 4))  # an id, whatever it is
 
 
-@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+@pytest.mark.parametrize("target", [ANYTHING, TENSORFLOW_CPU, XLA])
 def test_log_total_is_that_of_the_exponentials(target):
     logits = np.random.default_rng(0).normal(size=(5, 703)).astype("float32")
     logits[1] *= 60  # exponentials beyond float32

@@ -23,7 +23,7 @@ from keras_transformer.export.calibration import Calibration, statistics
 from keras_transformer.export.conversion import check_size, convert, float_file
 from keras_transformer.export.device_graphs import DeviceModule
 from keras_transformer.export.partitions import border_copies
-from keras_transformer.layers.folding import kept_apart
+from keras_transformer.layers.folding import without_weight_folding
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
 
@@ -136,7 +136,7 @@ def test_statistics_are_those_of_the_model(seen, trained, rows):
 def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
     """Where the converter may not fold anything into them, as in every quantized mode."""
     module = DeviceModule(trained, Greedy())
-    with kept_apart():
+    with without_weight_folding():
         content = float_file(module, module.signatures)
     products = flatbuffer.products(flatbuffer.read(content))
     found = [seen.of(product) for product in products]

@@ -67,9 +67,9 @@ def test_layers_give_the_same(small, name, in_blocks, dtype):
             weight.assign(states(*weight.shape, seed=seed))
     inputs = ops.convert_to_tensor(states(2, 3, 6))
     expected = layer(inputs, **options)
-    with ready_kernels.ready([layer], in_blocks):
+    with ready_kernels.prepacked([layer], in_blocks):
         made = ready_kernels.kernel_of(layer)
-        assert isinstance(made, ready_kernels.Blocks) == in_blocks
+        assert isinstance(made, ready_kernels.ColumnBlocks) == in_blocks
         found = layer(inputs, **options)
     assert ready_kernels.kernel_of(layer) is None
     assert dtype_of(found) == dtype_of(expected) and found.shape == expected.shape
@@ -83,11 +83,11 @@ def test_small_kernels_stay_as_they_are():
     layer, table = Projection(255), TokenEmbedding(300, 255)
     layer.build((None, 1000))
     table.build(None)
-    assert layer.ready_kernel(True) is None
-    assert tuple(table.ready_kernel(True).shape) == (255, 300)
+    assert layer.prepacked_kernel(True) is None
+    assert tuple(table.prepacked_kernel(True).shape) == (255, 300)
     large = Projection(256)
     large.build((None, 256))
-    assert isinstance(large.ready_kernel(True), ready_kernels.Blocks)
+    assert isinstance(large.prepacked_kernel(True), ready_kernels.ColumnBlocks)
 
 
 def model_of(kind):
@@ -123,7 +123,7 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
         return kernel_of(layer)
 
     def counted(rows, kernel):
-        multiplied.append(isinstance(kernel, ready_kernels.Blocks))
+        multiplied.append(isinstance(kernel, ready_kernels.ColumnBlocks))
         return product(rows, kernel)
 
     def found(stays_here):

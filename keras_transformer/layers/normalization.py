@@ -3,10 +3,9 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.checked_masks import checked_padding
+from keras_transformer.layers.base import BaseLayer, at_least_float32
 from keras_transformer.layers.folding import unfused
-from keras_transformer.layers.masks import at_least_float32
+from keras_transformer.layers.masks import checked_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

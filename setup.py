@@ -9,13 +9,22 @@ ROOT = Path(__file__).resolve().parent
 
 PACKAGES = [
     "keras_transformer",
-    "keras_transformer.layers",
-    "keras_transformer.models",
+    "keras_transformer.command",
+    "keras_transformer.data",
     "keras_transformer.decoding",
-    "keras_transformer.text",
-    "keras_transformer.training",
+    "keras_transformer.experiment",
     "keras_transformer.export",
+    "keras_transformer.export.litert",
+    "keras_transformer.export.serving",
     "keras_transformer.interop",
+    "keras_transformer.layers",
+    "keras_transformer.layers.lowering",
+    "keras_transformer.models",
+    "keras_transformer.training",
+    "keras_transformer.translation",
+    "keras_transformer_command",
+    "keras_transformer_runner",
+    "keras_transformer_runner.tokenizers",
 ]
 
 # Whatever we import is named by what needs it, even where another package brings it, and has an
@@ -62,7 +71,7 @@ EXTRAS = {
 
 def version():
     """Reads `__version__` from the source: importing the package would need its dependencies."""
-    source = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
+    source = (ROOT / "keras_transformer_runner" / "__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE).group(1)
 
 
@@ -75,6 +84,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=PACKAGES,
+    package_data={"keras_transformer": ["py.typed"], "keras_transformer_runner": ["py.typed"]},
     install_requires=[
         "tensorflow>=2.20,<2.22",
         "keras>=3.13,<3.16",
@@ -88,7 +98,12 @@ setup(
         "h5py<4",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+    entry_points={
+        "console_scripts": [
+            "keras-transformer = keras_transformer_command:main",
+            "keras-transformer-run = keras_transformer_runner.command:main",
+        ]
+    },
     classifiers=[
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

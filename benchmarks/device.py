@@ -121,9 +121,9 @@ def make_systems(kt, model, sources, beam_size, folder, arguments):
 
 
 def converted(model, strategy, mode, sources):
-    from keras_transformer.export.calibration import Calibration
-    from keras_transformer.export.conversion import convert
-    from keras_transformer.export.device_graphs import DeviceModule
+    from keras_transformer.export.litert.calibration import Calibration
+    from keras_transformer.export.litert.conversion import convert
+    from keras_transformer.export.litert.graphs import DeviceModule
 
     # What the weights are fitted to does not change how long they take.
     bos = model.config.bos_id

@@ -34,7 +34,7 @@ _REFERENCE = "CTranslate2 int8"
 _OURS = """
 import json, sys, time
 import sentencepiece
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 texts = json.load(open(sys.argv[1]))
 start = time.perf_counter()
 runner = Runner(sys.argv[2], weight_cache=sys.argv[3] if len(sys.argv) > 3 else None)
@@ -108,7 +108,7 @@ def random_task(kt, size):
     """A model of random weights, a SentencePiece model of as many characters, and sentences."""
     import device
 
-    from keras_transformer.text import SentencePieceTokenizer
+    from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
     options = types.SimpleNamespace(random=size, count=_COUNT, extra_length=_EXTRA_LENGTH)
     made, sources = device.random_model(kt, options)
@@ -123,14 +123,14 @@ def random_task(kt, size):
 
 def save_ours(kt, model, tokenizer, texts, folder):
     """The folder that `export_litert` writes, whose promises random weights do not keep."""
-    from keras_transformer.export import litert
+    from keras_transformer.export.litert import export_translator
 
     folder.mkdir()
     strategy = kt.Greedy(extra_length=_EXTRA_LENGTH)
-    translator = litert.device_translator(model, tokenizer, strategy, None, 512)
-    expected = litert.Expected.of(translator, texts)
-    calibration = litert.calibration_for("int8", translator, expected)
-    litert.write_mode(folder, translator, "int8", expected, calibration)
+    translator = export_translator.device_translator(model, tokenizer, strategy, None, 512)
+    expected = export_translator.Expected.of(translator, texts)
+    calibration = export_translator.calibration_for("int8", translator, expected)
+    export_translator.write_mode(folder, translator, "int8", expected, calibration)
 
 
 def drop_from_cache(folder):

@@ -180,22 +180,22 @@ def _randomised(model):
 
 
 def _tokenizer(name, texts):
-    from keras_transformer import text
+    from keras_transformer_runner import tokenizers
 
     lines = [" ".join(_well_formed(one)[:200].split()) for one in texts]
     lines = [*filter(None, lines), *_PLAIN]
     characters = len({*unicodedata.normalize("NFKC", "".join(lines))})
     if name == "bytes":
-        return text.BytesTokenizer()
+        return tokenizers.BytesTokenizer()
     if name == "characters":
-        return text.CharacterTokenizer.train(lines, min_count=2)
+        return tokenizers.CharacterTokenizer.train(lines, min_count=2)
     if name == "vocabulary":
-        return text.VocabularyTokenizer.train(lines, vocab_size=500)
+        return tokenizers.VocabularyTokenizer.train(lines, vocab_size=500)
     if name == "sentencepiece_bytes":
-        return text.SentencePieceTokenizer.train(
+        return tokenizers.SentencePieceTokenizer.train(
             lines, vocab_size=characters + 320, byte_fallback=True, character_coverage=0.99
         )
-    return text.SentencePieceTokenizer.train(
+    return tokenizers.SentencePieceTokenizer.train(
         lines, vocab_size=characters + 80, model_type="bpe", character_coverage=0.99,
         normalization="identity",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import platform
 import statistics
 import sys
 
-from keras_transformer.atomic import write_text
+from keras_transformer_runner.atomic import write_text
 
 
 def spread(values):

@@ -54,8 +54,8 @@ class Sentences:
 def run_prepare(pairs, folder):
     import tensorflow  # noqa: F401 - its own memory is no part of ours
 
-    from keras_transformer.text import SentencePieceTokenizer
-    from keras_transformer.text.sharding import prepare
+    from keras_transformer.data.preparation import prepare
+    from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
     sample = [text for pair in sentence_pairs(20_000) for text in pair]
     tokenizer = SentencePieceTokenizer.train(sample, 4000)
@@ -67,8 +67,8 @@ def run_prepare(pairs, folder):
 def run_epoch(pairs, folder):
     import tensorflow  # noqa: F401 - its own memory is no part of ours
 
-    from keras_transformer.text import training_batches
-    from keras_transformer.text.shards import PreparedCorpus
+    from keras_transformer.data import training_batches
+    from keras_transformer.data.shards import PreparedCorpus
 
     corpus = PreparedCorpus(folder)
     yield

@@ -103,20 +103,20 @@ def make_task(folder, arguments):
     start_tensorflow()
     import numpy as np
 
-    from keras_transformer import text
+    from keras_transformer import data
 
-    corpus = text.ParallelCorpus(*(arguments.data / f"train.{side}.gz" for side in ("en", "de")))
-    tokenizer = text.SentencePieceTokenizer.train(
+    corpus = data.ParallelCorpus(*(arguments.data / f"train.{side}.gz" for side in ("en", "de")))
+    tokenizer = data.SentencePieceTokenizer.train(
         (sentence for pair in corpus for sentence in pair), vocab_size=6000
     )
-    tokenized = text.tokenize_corpus(corpus, tokenizer, max_length=MODEL["max_length"])
+    tokenized = data.tokenize_corpus(corpus, tokenizer, max_length=MODEL["max_length"])
     columns = ("source_values", "source_lengths", "target_values", "target_lengths")
     np.savez(folder / "corpus.npz", **{name: getattr(tokenized, name) for name in columns})
     ids = ("vocab_size", "pad_id", "bos_id", "eos_id")
     budget = {"batch_tokens": arguments.batch_tokens}
     task = MODEL | budget | {name: getattr(tokenizer, name) for name in ids}
     (folder / "task.json").write_text(json.dumps(task))
-    ours = text.training_batches(tokenized, tokenizer, seed=MODEL["seed"], epochs=1, **budget)
+    ours = data.training_batches(tokenized, tokenizer, seed=MODEL["seed"], epochs=1, **budget)
     feeds = {
         "plain": batches.plain_batches(tokenized, tokenizer, **budget),
         ROUNDED: batches.plain_batches(tokenized, tokenizer, multiple=8, **budget),

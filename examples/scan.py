@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from keras_transformer import Experiment, load_run, train
-from keras_transformer.text import read_lines
+from keras_transformer_runner.lines import read_lines
 
 EXPERIMENT = {
     "tokenizer": {"type": "vocabulary", "joint": False, "joiner": ""},

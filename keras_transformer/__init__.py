@@ -1,69 +1,113 @@
-"""The Transformer of "Attention Is All You Need", from a parallel corpus to a phone.
+"""The Transformer of "Attention Is All You Need", from a parallel corpus to a phone."""
 
-Names load on first use, so that importing the package is cheap and the device runner never pulls
-in TensorFlow or Keras.
-"""
+import sys
 
-import importlib
+from keras_transformer_runner import __version__
 
-from keras_transformer import registration
+# Keras takes seconds to load. The command looks at what it was given before it needs Keras; this
+# is how it says so. For everyone else the package is whole once it is imported.
+if "keras_transformer_command" not in sys.modules:
+    from keras_transformer.checks import check_causality, check_padding_invariance
+    from keras_transformer.config import TransformerConfig
+    from keras_transformer.data import ParallelCorpus
+    from keras_transformer.decoding import (
+        BeamSearch,
+        Ensemble,
+        Greedy,
+        Sampling,
+        align,
+        generate,
+    )
+    from keras_transformer.experiment import Experiment, load_run
+    from keras_transformer.export import (
+        export_classifier,
+        export_language_model,
+        export_litert,
+        export_saved_model,
+    )
+    from keras_transformer.layers import (
+        AlibiBias,
+        CrossAttention,
+        DecoderBlock,
+        EncoderBlock,
+        LearnedPositions,
+        MultiHeadSelfAttention,
+        PositionwiseFFN,
+        RelativePositionBias,
+        SinusoidalPositions,
+        TokenEmbedding,
+    )
+    from keras_transformer.models import (
+        LanguageModel,
+        SequenceClassifier,
+        TokenClassifier,
+        Transformer,
+        attention_scores,
+        transfer_weights,
+    )
+    from keras_transformer.plots import plot_attention
+    from keras_transformer.training import (
+        PaperSchedule,
+        Perplexity,
+        SmoothedCrossEntropy,
+        TokenAccuracy,
+        train,
+    )
+    from keras_transformer.translation import Translator
+    from keras_transformer_runner import Runner
+    from keras_transformer_runner.tokenizers import (
+        BytesTokenizer,
+        CharacterTokenizer,
+        SentencePieceTokenizer,
+        VocabularyTokenizer,
+        load_tokenizer,
+    )
 
-__version__ = "0.1.0"
-
-_EXPORTS = {
-    "TransformerConfig": "config",
-    "MultiHeadSelfAttention": "layers",
-    "CrossAttention": "layers",
-    "PositionwiseFFN": "layers",
-    "EncoderBlock": "layers",
-    "DecoderBlock": "layers",
-    "TokenEmbedding": "layers",
-    "SinusoidalPositions": "layers",
-    "LearnedPositions": "layers",
-    "RelativePositionBias": "layers",
-    "AlibiBias": "layers",
-    "Transformer": "models",
-    "LanguageModel": "models",
-    "SequenceClassifier": "models",
-    "TokenClassifier": "models",
-    "attention_scores": "models",
-    "transfer_weights": "models",
-    "plot_attention": "plots",
-    "check_causality": "checks",
-    "check_padding_invariance": "checks",
-    "BeamSearch": "decoding",
-    "Greedy": "decoding",
-    "Sampling": "decoding",
-    "Ensemble": "decoding",
-    "align": "decoding",
-    "generate": "decoding",
-    "Translator": "decoding",
-    "SentencePieceTokenizer": "text",
-    "ParallelCorpus": "text",
-    "PaperSchedule": "training",
-    "SmoothedCrossEntropy": "training",
-    "TokenAccuracy": "training",
-    "Perplexity": "training",
-    "Experiment": "training",
-    "train": "training",
-    "load_run": "training",
-    "export_saved_model": "export",
-    "export_litert": "export",
-    "Runner": "export",
-}
-
-__all__ = ["__version__", *_EXPORTS]
-
-
-def __getattr__(name):
-    if name in _EXPORTS:
-        module = importlib.import_module(f"keras_transformer.{_EXPORTS[name]}")
-        return getattr(module, name)
-    raise AttributeError(f"module 'keras_transformer' has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted({*globals(), *_EXPORTS})
-
-
-registration.register_with_keras()
+__all__ = [
+    "AlibiBias",
+    "BeamSearch",
+    "BytesTokenizer",
+    "CharacterTokenizer",
+    "CrossAttention",
+    "DecoderBlock",
+    "EncoderBlock",
+    "Ensemble",
+    "Experiment",
+    "Greedy",
+    "LanguageModel",
+    "LearnedPositions",
+    "MultiHeadSelfAttention",
+    "PaperSchedule",
+    "ParallelCorpus",
+    "Perplexity",
+    "PositionwiseFFN",
+    "RelativePositionBias",
+    "Runner",
+    "Sampling",
+    "SentencePieceTokenizer",
+    "SequenceClassifier",
+    "SinusoidalPositions",
+    "SmoothedCrossEntropy",
+    "TokenAccuracy",
+    "TokenClassifier",
+    "TokenEmbedding",
+    "Transformer",
+    "TransformerConfig",
+    "Translator",
+    "VocabularyTokenizer",
+    "__version__",
+    "align",
+    "attention_scores",
+    "check_causality",
+    "check_padding_invariance",
+    "export_classifier",
+    "export_language_model",
+    "export_litert",
+    "export_saved_model",
+    "generate",
+    "load_run",
+    "load_tokenizer",
+    "plot_attention",
+    "train",
+    "transfer_weights",
+]

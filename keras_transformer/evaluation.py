@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.folders import received
+from keras_transformer_runner.folders import received
 
 _BATCH = 32
 

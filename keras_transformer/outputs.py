@@ -9,8 +9,8 @@ import json
 import os
 import pathlib
 
-from keras_transformer.atomic import locked, write_text
-from keras_transformer.integrity import checksum, read_json
+from keras_transformer_runner.atomic import locked, write_text
+from keras_transformer_runner.integrity import checksum, read_json
 
 _BLOCK = 1 << 20
 _FIELDS = {"job": dict, "lines": int, "bytes": int, "sha256": str, "source_sha256": str}

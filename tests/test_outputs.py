@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from keras_transformer.atomic import locked
 from keras_transformer.outputs import Part, check_no_part, new_output
+from keras_transformer_runner.atomic import locked
 
 JOB = {"fingerprint": "a", "source": [7, "b"]}
 

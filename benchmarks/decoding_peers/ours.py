@@ -47,7 +47,7 @@ def make_decoder(task, settings, weights, folder):
 
 def make_search(model, strategy, settings):
     """Function of source ids that gives rows of ids."""
-    from keras_transformer.decoding import Translator
+    from keras_transformer.translation import Translator
 
     ids = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
     tokenizer = types.SimpleNamespace(**{name: getattr(model.config, name) for name in ids})

@@ -34,15 +34,18 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "MPLBACKEND": "agg",
 }
-CLI, RUNNER = "keras_transformer.cli", "keras_transformer.export.runner"
+CLI, RUNNER = "keras_transformer_command", "keras_transformer_runner.command"
 TIMED_OUT = "timed out"
 _MAY_DIE = 10.0  # seconds that the kernel has for all of a session
 _IMPORTS = (
     *("tensorflow", "tensorflow_text", "keras", "sentencepiece", "h5py", "matplotlib.pyplot"),
     *("sacrebleu", "flatbuffers", "ai_edge_litert.interpreter", CLI, RUNNER),
-    *("keras_transformer.training", "keras_transformer.text", "keras_transformer.plots"),
-    *("keras_transformer.decoding.files", "keras_transformer.decoding.workers"),
-    *("keras_transformer.export.saved_model", "keras_transformer.export.litert"),
+    *("keras_transformer.training", "keras_transformer.data", "keras_transformer.plots"),
+    *("keras_transformer.translation.files", "keras_transformer.translation.workers"),
+    *(
+        "keras_transformer.export.serving.saved_model",
+        "keras_transformer.export.litert.export_translator",
+    ),
 )
 _NEW_PROCESS_IDS, _NEW_MOUNTS = 0x20000000, 0x00020000
 _PRIVATE = (1 << 18) | (1 << 14)  # MS_PRIVATE, MS_REC
@@ -208,7 +211,7 @@ class Child:
         if "--workers" in self.argv:
             spawning.fork_what_is_spawned()
         if self._window:
-            from keras_transformer.decoding.files import translate_file
+            from keras_transformer.translation.files import translate_file
 
             translate_file.__kwdefaults__["window"] = self._window
         write = conversions.note(f"{self.log}.conversions") if self._learn else None

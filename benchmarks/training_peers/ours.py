@@ -12,8 +12,8 @@ def make_trainer(task, settings):
     import tensorflow as tf
 
     import keras_transformer as kt
+    from keras_transformer.experiment.sections import TrainingSection
     from keras_transformer.training.objective import compile_model
-    from keras_transformer.training.sections import TrainingSection
 
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     keras.utils.set_random_seed(task.seed)
@@ -53,7 +53,7 @@ def make_trainer(task, settings):
 
 def stream(task, folder):
     """The batches of `training_batches`, from its own pipeline."""
-    from keras_transformer.text import TokenizedCorpus, training_batches
+    from keras_transformer.data import TokenizedCorpus, training_batches
 
     with np.load(folder / "corpus.npz") as file:
         tokenized = TokenizedCorpus(**file, skipped={})

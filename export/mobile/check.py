@@ -22,7 +22,7 @@ NO_EMULATOR = 77
 # What runs under the emulator: the runner itself, and no TensorFlow.
 DEVICE = """
 import json, platform, sys
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 
 texts = json.load(sys.stdin)
 runner = Runner(sys.argv[1])
@@ -74,7 +74,7 @@ def on_arm64(root, folder, texts):
 
 def on_this_machine(folder, texts):
     """The same for the processor that this runs on."""
-    from keras_transformer.export.runner import Runner
+    from keras_transformer_runner.runner import Runner
 
     runner = Runner(folder)
     sources = [runner.encode(text) for text in texts]
@@ -108,7 +108,7 @@ def main(arguments=None):
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--reference", type=pathlib.Path)
     options = parser.parse_args(arguments)
-    from keras_transformer.text import read_lines
+    from keras_transformer_runner.lines import read_lines
 
     try:
         texts = list(read_lines(options.texts))

@@ -1,4 +1,4 @@
-// Whether an exported LiteRT folder is whole: the checks of keras_transformer/export/device_folder.py.
+// Whether an exported LiteRT folder is whole: the checks of keras_transformer_runner/folder.py.
 
 import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';

@@ -7,8 +7,8 @@ from keras import ops
 from keras_transformer.arguments import check_choice, check_finite, check_flag, check_size
 from keras_transformer.decoding.beam_loop import BeamLoop
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.growth import search_loop
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.sizing import search_loop
 
 STOPPING = ("exact", "first_finished")
 

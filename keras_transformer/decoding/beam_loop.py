@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.selection import best_sums, choice, log_total, taken
-from keras_transformer.layers.cache import rows_of
+from keras_transformer.layers.lowering.cache_slots import rows_of
 from keras_transformer.layers.projection import reshape
 
 _LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty
@@ -70,7 +70,7 @@ class BeamLoop:
         self.step, self.reorder = step, reorder
         self.limits, self.slots = limits, slots
         self.limit_penalty = options.penalty(ops.maximum(limits, 1))
-        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
+        self.places = ops.arange(slots)  # once: see `layers.lowering.cache_slots.next_slots`
         self.special_ids = special_ids
         self.size = options.beam_size
         self.is_source = None

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_transformer.layers.targets import XLA, traced_for
+from keras_transformer.layers.lowering.targets import XLA, traced_for
 
 _COLUMNS = 16
 

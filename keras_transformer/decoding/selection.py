@@ -5,8 +5,8 @@ import math
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.layers.lowering.targets import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
-from keras_transformer.layers.targets import TENSORFLOW_CPU, XLA, compiled_for
 
 _SHORT = 512  # scores that are looked through one by one
 _WIDTHS = range(48, 80)  # of blocks

@@ -8,10 +8,10 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.growth import search_loop
 from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.options import SearchOptions
-from keras_transformer.layers.cache import rows_of
+from keras_transformer.decoding.sizing import search_loop
+from keras_transformer.layers.lowering.cache_slots import rows_of
 
 
 class TokenState(NamedTuple):
@@ -46,7 +46,7 @@ class TokenLoop:
         else:
             self.choose = options.chooser(constraints, keys)
         self.step, self.limits, self.slots = step, limits, slots
-        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
+        self.places = ops.arange(slots)  # once: see `layers.lowering.cache_slots.next_slots`
         self.special_ids, self.scores = constraints.special_ids, options.keeps_scores
 
     def of(self, sources):

@@ -1,23 +1,21 @@
-"""What leaves Python: a SavedModel for TF Serving, a LiteRT file for devices, and its runner."""
+"""What leaves Python: a SavedModel for TF Serving, and a LiteRT file for devices."""
 
-import importlib
+from keras_transformer.export.litert.compare import compare_modes
+from keras_transformer.export.litert.export_models import export_classifier, export_language_model
+from keras_transformer.export.litert.export_translator import export_litert
+from keras_transformer.export.litert.graphs import SIGNATURES
+from keras_transformer.export.litert.modes import MODES
+from keras_transformer.export.parity import ParityError, ParityReport
+from keras_transformer.export.serving.saved_model import export_saved_model
 
-_EXPORTS = {
-    "export_saved_model": "saved_model",
-    "export_litert": "litert",
-    "export_language_model": "device_exports",
-    "export_classifier": "device_exports",
-    "SIGNATURES": "device_graphs",
-    "compare_modes": "report",
-    "MODES": "modes",
-    "ParityError": "parity",
-    "Runner": "runner",
-}
-
-__all__ = list(_EXPORTS)
-
-
-def __getattr__(name):
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "MODES",
+    "SIGNATURES",
+    "ParityError",
+    "ParityReport",
+    "compare_modes",
+    "export_classifier",
+    "export_language_model",
+    "export_litert",
+    "export_saved_model",
+]

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from keras_transformer.atomic import write_text
+from keras_transformer_runner.atomic import write_text
 
 _END = -1  # no id
 _CONSTANT_BYTES = 2**15  # of a graph that are no weights

@@ -4,8 +4,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_choice
-from keras_transformer.atomic import new_folder
 from keras_transformer.layers.positions import sinusoidal_encoding
+from keras_transformer_runner.atomic import new_folder
 
 _ACTIVATIONS = {
     "relu": "RELU",

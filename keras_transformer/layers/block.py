@@ -12,16 +12,16 @@ from keras_transformer.arguments import (
     check_size,
 )
 from keras_transformer.config import NORMALIZATIONS, RESIDUALS
-from keras_transformer.layers.attention import MultiHeadSelfAttention
+from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.cache import empty_slots
-from keras_transformer.layers.checked_masks import checked_padding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import (
     PositionwiseFFN,
     activation_of,
     serialized_activation,
 )
+from keras_transformer.layers.lowering.cache_slots import empty_slots
+from keras_transformer.layers.masks import checked_padding
 from keras_transformer.layers.normalization import normalization_of, normalized
 
 FEED_FORWARD = "feed_forward"
@@ -52,10 +52,10 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         use_residual=True,
         use_feed_forward=True,
         use_bias=True,
-        score="scaled_dot_product",
+        attention_score="scaled_dot_product",
         rotary=False,
-        chunk_size=None,
-        window_size=None,
+        attention_chunk=None,
+        attention_window=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -85,10 +85,10 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         self.use_residual = use_residual
         self.use_feed_forward = use_feed_forward
         self.use_bias = use_bias
-        self.score = score
+        self.attention_score = attention_score
         self.rotary = rotary
-        self.chunk_size = chunk_size
-        self.window_size = window_size
+        self.attention_chunk = attention_chunk
+        self.attention_window = attention_window
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape
@@ -97,8 +97,15 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         same = (
             *("num_heads", "key_dim", "intermediate_dim", "value_dim", "dropout"),
             *("attention_dropout", "intermediate_dropout", "residual", "normalization"),
-            *("norm_epsilon", "use_residual", "use_feed_forward", "use_bias", "score", "rotary"),
-            *("chunk_size", "window_size"),
+            *(
+                "norm_epsilon",
+                "use_residual",
+                "use_feed_forward",
+                "use_bias",
+                "attention_score",
+                "rotary",
+            ),
+            *("attention_chunk", "attention_window"),
         )
         return {
             **super().get_config(),
@@ -113,8 +120,8 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             self.value_dim,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
-            score=self.score,
-            chunk_size=self.chunk_size,
+            attention_score=self.attention_score,
+            attention_chunk=self.attention_chunk,
             dtype=self.dtype_policy,
             name=name,
             **options,
@@ -125,7 +132,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             MultiHeadSelfAttention,
             "self_attention",
             rotary=self.rotary,
-            window_size=self.window_size,
+            attention_window=self.attention_window,
         )
         self.self_attention.build(input_shape)
 

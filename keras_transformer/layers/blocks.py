@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention import CrossAttention
+from keras_transformer.layers.multi_head import CrossAttention
 from keras_transformer.layers.block import FEED_FORWARD, TransformerBlock
-from keras_transformer.layers.checked_masks import checked_padding
+from keras_transformer.layers.masks import checked_padding
 
 SELF_ATTENTION, CROSS_ATTENTION = "self_attention", "cross_attention"
 
@@ -31,7 +31,7 @@ class EncoderBlock(TransformerBlock):
         use_residual: Whether there are residual paths.
         use_feed_forward: Whether there is a feed-forward network.
         use_bias: Whether attention's projections have biases.
-        score: Of `MultiHeadSelfAttention`; so are `rotary`, `chunk_size` and `window_size`.
+        attention_score: Of `MultiHeadSelfAttention`; so are `rotary`, `attention_chunk` and `attention_window`.
 
     Call arguments:
         inputs: (B, S, D).
@@ -89,7 +89,7 @@ class EncoderBlock(TransformerBlock):
         return self._start_self_attention(batch, size, beams)
 
     def step_layers(self):
-        """The projections that `step` makes, for `layers.ready_kernels`."""
+        """The projections that `step` makes, for `layers.lowering.prepacked`."""
         return [*self.self_attention.step_layers(), *self._feeding_layers()]
 
     def step(self, inputs, cache, slots):
@@ -122,7 +122,7 @@ class EncoderBlock(TransformerBlock):
 class DecoderBlock(TransformerBlock):
     """Causal self-attention, cross-attention to the encoder's output, feed-forward network.
 
-    Args: those of `EncoderBlock`. `rotary` and `window_size` are for self-attention alone.
+    Args: those of `EncoderBlock`. `rotary` and `attention_window` are for self-attention alone.
 
     Call arguments:
         inputs: (B, T, D).
@@ -215,7 +215,7 @@ class DecoderBlock(TransformerBlock):
         Args:
             inputs: (B, T, D); with K beams (B, K, D), the next token of each.
             cache: What `start` or the last step gave.
-            slots: `layers.cache.Slots` of these tokens.
+            slots: `layers.lowering.cache_slots.Slots` of these tokens.
             memory_bias: (B, 1, 1, S) float32, 0 or MASK_FILL, or `None`.
             return_attention_scores: Whether to return the weights of cross-attention as well,
                 (B, N, T, S) or (B, N, K, S).

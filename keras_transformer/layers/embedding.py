@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import check_size
-from keras_transformer.layers import ready_kernels
 from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.lowering import prepacked
 from keras_transformer.layers.projection import reshape
 
 
@@ -76,8 +76,8 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         TensorFlow's matrix product would transpose it itself at every step.
         """
         table = ops.cast(self.embeddings, self.compute_dtype)
-        if in_blocks and ready_kernels.is_large(table):
-            return ready_kernels.cut_turned(table)
+        if in_blocks and prepacked.is_large(table):
+            return prepacked.cut_turned(table)
         return ops.transpose(table)
 
     def compute_output_spec(self, inputs, reverse=False):
@@ -98,10 +98,10 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         }
 
     def _logits(self, states):
-        kernel = ready_kernels.kernel_of(self)
+        kernel = prepacked.kernel_of(self)
         kernel = ops.transpose(self.embeddings) if kernel is None else kernel
         leading = ops.shape(states)[:-1]
-        logits = ready_kernels.product(ops.reshape(states, (-1, self.dim)), kernel)
+        logits = prepacked.product(ops.reshape(states, (-1, self.dim)), kernel)
         return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))
 
     def _checked_lookup(self, ids):

@@ -23,10 +23,10 @@ from keras_transformer.layers.attention import (
     attend_cached,
 )
 from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.cache import Slots, write_slots
+from keras_transformer.layers.chunked_attention import in_chunks, in_windows
 from keras_transformer.layers.dropout import Dropout, seed_of_part
-from keras_transformer.layers.folding import unfused
-from keras_transformer.layers.long import in_chunks, in_windows
+from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
+from keras_transformer.layers.lowering.folding import unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
 from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of, reshape
@@ -299,7 +299,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
 
     def step_layers(self):
-        """The projections that `step` makes, for `layers.ready_kernels`."""
+        """The projections that `step` makes, for `layers.lowering.prepacked`."""
         return [self.query_key_value, self.output_projection]
 
     def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
@@ -308,8 +308,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         Args:
             inputs: (B, T, D), the next T tokens; T is usually 1. With K beams (B, K, D), the next
                 token of each.
-            cache: Pair of keys and values, which `layers.cache.empty_slots` makes.
-            slots: `layers.cache.Slots` of these tokens.
+            cache: Pair of keys and values, which `layers.lowering.cache_slots.empty_slots` makes.
+            slots: `layers.lowering.cache_slots.Slots` of these tokens.
 
         Returns:
             The output, (B, T, output_dim) or (B, K, output_dim), and the cache with the tokens'
@@ -485,7 +485,7 @@ class CrossAttention(MultiHeadAttention):
         return unfused(key_BNSH) * self._key_factor, value_BNSU
 
     def step_layers(self):
-        """The projections that `step` makes, for `layers.ready_kernels`."""
+        """The projections that `step` makes, for `layers.lowering.prepacked`."""
         return [self.query_projection, self.output_projection]
 
     def step(

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers import ready_kernels
 from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.lowering import prepacked
 
 
 def reshape(inputs, shape):
@@ -31,11 +31,11 @@ class Projection(BaseLayer, keras.layers.Dense):
     def call(self, inputs, training=None):
         leading = ops.shape(inputs)[:-1]
         rows = ops.reshape(inputs, (-1, inputs.shape[-1])) if len(leading) > 1 else inputs
-        kernel = ready_kernels.kernel_of(self)
+        kernel = prepacked.kernel_of(self)
         if kernel is None:
             outputs = super().call(rows, training=training)
         else:
-            outputs = ready_kernels.product(rows, kernel)
+            outputs = prepacked.product(rows, kernel)
             outputs = self.activation(outputs if self.bias is None else outputs + self.bias)
         return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs
 
@@ -44,7 +44,7 @@ class Projection(BaseLayer, keras.layers.Dense):
         if not in_blocks:
             return None
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        return ready_kernels.cut(kernel) if ready_kernels.is_large(kernel) else None
+        return prepacked.cut(kernel) if prepacked.is_large(kernel) else None
 
 
 def projection_of(layer, units, name):

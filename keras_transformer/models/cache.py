@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import masks
-from keras_transformer.layers.cache import more_slots, rows_of
+from keras_transformer.layers.lowering.cache_slots import more_slots, rows_of
 
 
 class Cache(NamedTuple):

@@ -15,7 +15,7 @@ from keras_transformer.layers import (
     TokenEmbedding,
     masks,
 )
-from keras_transformer.layers.cache import next_beam_slots, next_slots, no_ancestors
+from keras_transformer.layers.lowering.cache_slots import next_beam_slots, next_slots, no_ancestors
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.projection import reshape
 from keras_transformer.models.cache import Cache
@@ -97,7 +97,7 @@ class Stack:
         return Cache(blocks, memory_bias, ops.arange(size), ancestors)
 
     def step_layers(self):
-        """The layers whose kernels `step` multiplies with, for `layers.ready_kernels`."""
+        """The layers whose kernels `step` multiplies with, for `layers.lowering.prepacked`."""
         return [layer for block in self.blocks for layer in block.step_layers()]
 
     def step(self, token_ids, cache, position, beams=1, scores=None):
@@ -245,9 +245,9 @@ def _block_options(config, dtype):
         use_residual=config.use_residual,
         use_feed_forward=config.use_feed_forward,
         use_bias=config.use_bias,
-        score=config.attention_score,
+        attention_score=config.attention_score,
         rotary=config.positions == "rotary",
-        chunk_size=config.attention_chunk,
-        window_size=config.attention_window,
+        attention_chunk=config.attention_chunk,
+        attention_window=config.attention_window,
         dtype=dtype,
     )

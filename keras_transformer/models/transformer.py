@@ -5,7 +5,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.layers import masks, packing
+from keras_transformer.layers import masks
+from keras_transformer.models import packed_sequences
 from keras_transformer.models.base import TransformerModel, as_config
 from keras_transformer.models.stack import (
     Stack,
@@ -83,7 +84,7 @@ class Transformer(TransformerModel):
         return self._decoder.start(blocks, max_length, beams, rows, bias)
 
     def step_layers(self):
-        """The layers whose kernels `step` multiplies with, for `layers.ready_kernels`."""
+        """The layers whose kernels `step` multiplies with, for `layers.lowering.prepacked`."""
         return [*self._decoder.step_layers(), self._output]
 
     def step(
@@ -162,21 +163,21 @@ def _states(encoder, decoder, source_ids, target_ids, scores=(None, None)):
         memory = _encode(encoder, source_ids, scores[0])
         return decoder.decode(target_ids, memory, scores[1])
     config = encoder.config
-    sources = packing.segments_ending_with(source_ids, config.eos_id, config.pad_id)
-    targets = packing.segments_starting_with(target_ids, config.bos_id)
+    sources = packed_sequences.segments_ending_with(source_ids, config.eos_id, config.pad_id)
+    targets = packed_sequences.segments_starting_with(target_ids, config.bos_id)
     real_B1S = ops.expand_dims(masks.padding_mask(source_ids, config.pad_id), 1)
     states = encoder.encode(
         source_ids,
-        masks.merge(real_B1S, packing.same_segment(sources, sources)),
+        masks.merge(real_B1S, packed_sequences.same_segment(sources, sources)),
         scores=scores[0],
-        positions=packing.positions_within(sources),
+        positions=packed_sequences.positions_within(sources),
     )
     return decoder.decode(
         target_ids,
-        Memory(states, masks.merge(real_B1S, packing.same_segment(targets, sources))),
+        Memory(states, masks.merge(real_B1S, packed_sequences.same_segment(targets, sources))),
         scores[1],
-        mask=packing.same_segment(targets, targets),
-        positions=packing.positions_within(targets),
+        mask=packed_sequences.same_segment(targets, targets),
+        positions=packed_sequences.positions_within(targets),
     )
 
 

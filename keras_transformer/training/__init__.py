@@ -1,31 +1,28 @@
 """Schedule, loss, metrics, checkpoints, and `train`: from an experiment file to a run folder."""
 
-import importlib
+from keras_transformer.experiment import Experiment, Run, learn_tokenizer, load_run
+from keras_transformer.training.averaging import average_weights
+from keras_transformer.training.checkpoint import TrainingCheckpoint
+from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
+from keras_transformer.training.optimizer import AdamW
+from keras_transformer.training.run import train
+from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
 
-# Lazily, so that an experiment or a tokenizer is read without Keras. `registration` knows which of
-# these hold classes that Keras must know before it can load a saved model.
-_EXPORTS = {
-    "AdamW": "optimizer",
-    "InverseSquareRootSchedule": "schedule",
-    "PaperSchedule": "schedule",
-    "Perplexity": "metrics",
-    "TokenAccuracy": "metrics",
-    "TokenMeanLoss": "metrics",
-    "RDropCrossEntropy": "loss",
-    "SmoothedCrossEntropy": "loss",
-    "TrainingCheckpoint": "checkpoint",
-    "average_weights": "averaging",
-    "Experiment": "experiment",
-    "Run": "run_folder",
-    "load_run": "run_folder",
-    "train": "run",
-    "learn_tokenizer": "tokenizers",
-}
-
-__all__ = list(_EXPORTS)
-
-
-def __getattr__(name):
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "AdamW",
+    "Experiment",
+    "InverseSquareRootSchedule",
+    "PaperSchedule",
+    "Perplexity",
+    "RDropCrossEntropy",
+    "Run",
+    "SmoothedCrossEntropy",
+    "TokenAccuracy",
+    "TokenMeanLoss",
+    "TrainingCheckpoint",
+    "average_weights",
+    "learn_tokenizer",
+    "load_run",
+    "train",
+]

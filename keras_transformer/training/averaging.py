@@ -8,8 +8,8 @@ import h5py
 import keras
 import numpy as np
 
-from keras_transformer.atomic import write_file
-from keras_transformer.integrity import check_sealed_file
+from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.integrity import check_sealed_file
 
 
 def current_weights(model):

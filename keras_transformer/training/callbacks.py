@@ -5,7 +5,7 @@ import time
 
 import keras
 
-from keras_transformer.atomic import write_text
+from keras_transformer_runner.atomic import write_text
 
 
 class Clock:

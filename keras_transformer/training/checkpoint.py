@@ -6,10 +6,10 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.atomic import write_file
-from keras_transformer.integrity import check_sealed_file, seal_file
 from keras_transformer.training.averaging import current_weights
 from keras_transformer.training.state import Progress, load_state, save_state
+from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
 STATE_FILE = "state.npz"
 BEST_FILE = "best.weights.h5"

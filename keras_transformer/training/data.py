@@ -3,8 +3,7 @@
 import dataclasses
 import itertools
 
-from keras_transformer.models.checked_data import Ids
-from keras_transformer.text import (
+from keras_transformer.data import (
     PreparedCorpus,
     batches_per_epoch,
     choose_buckets,
@@ -14,11 +13,12 @@ from keras_transformer.text import (
     tokenize_corpus,
     training_batches,
 )
+from keras_transformer.experiment.progress import say
+from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.models.checked_data import Ids
 from keras_transformer.training.accumulation import weighted_for_accumulation
-from keras_transformer.training.progress import say
+from keras_transformer.training.distribution import is_shared
 from keras_transformer.training.replicas import distributed
-from keras_transformer.training.strategies import is_shared
-from keras_transformer.training.tokenizers import Tokenizers
 
 _SAMPLES = 64
 

@@ -6,9 +6,20 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.atomic import write_file
+from keras_transformer.experiment.progress import say
+from keras_transformer.experiment.record import MODEL_FILE, write_record
+from keras_transformer.experiment.run_folder import (
+    CONFIG_FILE,
+    EXPERIMENT_FILE,
+    METRICS_FILE,
+    SAMPLES_FILE,
+    check_folder,
+    create_folder,
+    hold_folder,
+    hold_inside,
+)
+from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
-from keras_transformer.text.lines import one_line
 from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.callbacks import (
     Clock,
@@ -24,23 +35,12 @@ from keras_transformer.training.data import (
     make_tokenizers,
     open_corpora,
 )
-from keras_transformer.training.figures import draw_run
+from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.objective import compile_model
-from keras_transformer.training.progress import say
-from keras_transformer.training.record import MODEL_FILE, write_record
-from keras_transformer.training.run_folder import (
-    CONFIG_FILE,
-    EXPERIMENT_FILE,
-    METRICS_FILE,
-    SAMPLES_FILE,
-    check_folder,
-    create_folder,
-    hold_folder,
-    hold_inside,
-)
-from keras_transformer.training.scores import TranslationScores
-from keras_transformer.training.strategies import is_chief, is_shared, make_strategy, wait_for
-from keras_transformer.training.tokenizers import Tokenizers
+from keras_transformer.training.run_plots import draw_run
+from keras_transformer.training.validation_bleu import TranslationScores
+from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.lines import one_line
 
 
 class _AsTimeAllows(int):

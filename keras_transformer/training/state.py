@@ -6,8 +6,8 @@ import json
 import keras
 import numpy as np
 
-from keras_transformer.atomic import write_file
-from keras_transformer.integrity import check_sealed_file, seal_file
+from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ from backend import array, compiled
 from toy_model import BOS, EOS, PAD, frozen_toy, sources, toy_config
 
 from keras_transformer.decoding import align
-from keras_transformer.decoding.unknown import source_words, with_source_words
 from keras_transformer.models import LanguageModel, attention_scores
-from keras_transformer.text import SentencePieceTokenizer
-from keras_transformer.text.table_tokenizers import CharacterTokenizer, VocabularyTokenizer
+from keras_transformer.translation.copy_unknown import source_words, with_source_words
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
+from keras_transformer_runner.tokenizers.tables import CharacterTokenizer, VocabularyTokenizer
 
 LENGTHS, TARGET_LENGTHS = [7, 3, 1], [5, 2, 4]
 

@@ -6,7 +6,7 @@ from backend import array, in_graph, tensor
 from keras import ops
 
 from keras_transformer.decoding.selection import best_sums, choice, likeliest, log_total, taken
-from keras_transformer.layers.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
+from keras_transformer.layers.lowering.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
 
 
 def expected_best(scores, offsets, count):

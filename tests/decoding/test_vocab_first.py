@@ -7,7 +7,7 @@ from backend import NAME, array, compiled, in_graph, jax_only, tensor, tensorflo
 from keras import KerasTensor
 from toy_model import sources, talkative_toy, toy_config
 
-from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, result
+from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, generation
 from keras_transformer.decoding.selection import likeliest_vocab_first
 from keras_transformer.models import LanguageModel, Transformer
 
@@ -115,7 +115,7 @@ OTHERS = [
 @tensorflow_only("JAX always compiles")
 @pytest.mark.parametrize("strategy", PLAIN + OTHERS)
 def test_xla_finds_the_same_and_asks_for_it_without_rules(monkeypatch, strategy):
-    monkeypatch.setattr(result, "_LEAST_ROWS", 2)  # so that the batch shrinks
+    monkeypatch.setattr(generation, "_LEAST_ROWS", 2)  # so that the batch shrinks
     fast, asked = run_of(strategy, True)
     plain, without_xla = run_of(strategy, False)
     assert asked == {strategy in PLAIN} and without_xla == {False}
@@ -133,7 +133,7 @@ def test_a_shortlist_is_a_rule(strategy):
 def test_jax_asks_for_it_without_rules(monkeypatch, strategy):
     found, asked = run_of(strategy, True)
     assert asked == {strategy in PLAIN}
-    monkeypatch.setattr(result, "_takes_vocab_first", lambda *_, **__: False)
+    monkeypatch.setattr(generation, "_takes_vocab_first", lambda *_, **__: False)
     plain, asked = run_of(strategy, True)
     assert asked == {False}
     for one, two in zip(found, plain, strict=True):

@@ -50,7 +50,7 @@ def _arrays(tokenizer, texts):
 @pytest.fixture(scope="session")
 def tokenizer():
     """31 ids: the special ones, the word mark, ten digits, and letters of both sizes."""
-    from keras_transformer.text import SentencePieceTokenizer
+    from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
     text = LETTERS + LETTERS.upper() + "0123456789"
     return SentencePieceTokenizer.train([text] * 5, 31, model_type="char")
@@ -148,7 +148,7 @@ def _device(model, tokenizer, texts, tmp_path_factory, mode):
 @pytest.fixture(scope="module")
 def one_conversion_of_each_graph():
     """Within a file of tests, all modes of a model begin with the same float32 file."""
-    from keras_transformer.export import conversion
+    from keras_transformer.export.litert import conversion
 
     convert, kept = conversion.float_file, {}
 

@@ -6,11 +6,12 @@ import random
 import pytest
 from toy_damage import change_a_value, damaged
 
-from keras_transformer.atomic import TargetInUseError, locked
-from keras_transformer.export import device_folder, packed_weights
-from keras_transformer.export.device_folder import open_folder
-from keras_transformer.integrity import SEAL, sealed
-from keras_transformer.text import BytesTokenizer
+from keras_transformer_runner import folder as device_folder
+from keras_transformer_runner import packed_weights
+from keras_transformer_runner.atomic import TargetInUseError, locked
+from keras_transformer_runner.folder import open_folder
+from keras_transformer_runner.integrity import SEAL, sealed
+from keras_transformer_runner.tokenizers import BytesTokenizer
 
 SEARCH = {"name": "BeamSearch", "beam_size": 3, "n_best": 2, "extra_length": 5, "max_length": 11}
 

@@ -18,12 +18,16 @@ from keras_transformer import (
     Transformer,
 )
 from keras_transformer.decoding import generate
-from keras_transformer.export import ParityError, Runner
-from keras_transformer.export import device_exports as exports
-from keras_transformer.export import runner as runner_module
-from keras_transformer.export.device_exports import export_classifier, export_language_model
-from keras_transformer.integrity import sealed
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.export import ParityError
+from keras_transformer.export.litert import export_models as exports
+from keras_transformer.export.litert.export_models import (
+    export_classifier,
+    export_language_model,
+)
+from keras_transformer_runner import Runner
+from keras_transformer_runner import runner as runner_module
+from keras_transformer_runner.integrity import sealed
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 LABELS = list("vwxyz")
 GREEDY = Greedy(extra_length=7)

@@ -6,8 +6,11 @@ from toy_model import randomise
 from toy_options import EXPORTED, OPTIONS, randomise_all
 
 from keras_transformer import Greedy, LanguageModel, TokenClassifier
-from keras_transformer.export import Runner
-from keras_transformer.export.device_exports import export_classifier, export_language_model
+from keras_transformer.export.litert.export_models import (
+    export_classifier,
+    export_language_model,
+)
+from keras_transformer_runner import Runner
 
 # Every option is one of the Transformer's tests as well.
 QUICK = "relative, window, pre, batch"

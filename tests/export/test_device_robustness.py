@@ -18,8 +18,8 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer.export import Runner
-from keras_transformer.integrity import sealed
+from keras_transformer_runner import Runner
+from keras_transformer_runner.integrity import sealed
 
 pytestmark = pytest.mark.slow
 FACTOR = int(os.environ.get("KERAS_TRANSFORMER_ROBUSTNESS", "1"))
@@ -106,7 +106,7 @@ def test_damaged_files_are_noticed(device, tmp_path, texts, live):
 
 FORGED = """
 import json, sys
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 try:
     answers = Runner(sys.argv[1]).translate(json.loads(sys.argv[2]))
 except (ValueError, RuntimeError) as error:

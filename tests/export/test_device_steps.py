@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, Greedy, Translator
-from keras_transformer.export import Runner, device_folder, export_litert, flatbuffer
-from keras_transformer.export import runner as runner_module
-from keras_transformer.export.conversion import convert
-from keras_transformer.export.device_graphs import SIGNATURES, DeviceModule, check_signatures
-from keras_transformer.integrity import sealed
+from keras_transformer.export import export_litert
+from keras_transformer.export.litert import flatbuffer
+from keras_transformer.export.litert.conversion import convert
+from keras_transformer.export.litert.graphs import (
+    SIGNATURES,
+    DeviceModule,
+    check_signatures,
+)
+from keras_transformer_runner import Runner, command, folder
+from keras_transformer_runner.integrity import sealed
 
 
 def folder_of(model, strategy, device, path, signatures=SIGNATURES, mode="float32"):
@@ -23,7 +28,7 @@ def folder_of(model, strategy, device, path, signatures=SIGNATURES, mode="float3
     content, _ = convert(DeviceModule(model, strategy, signatures), mode)
     (path / "model.tflite").write_bytes(content)
     metadata = json.loads((path / "metadata.json").read_text())
-    sums = device_folder.checksums(path)
+    sums = folder.checksums(path)
     metadata["sha256"] = {name: sums[name] for name in metadata["sha256"]}
     (path / "metadata.json").write_text(json.dumps(sealed(metadata)))
     return path
@@ -176,7 +181,7 @@ def test_wrong_streams(steps):
 
 
 def test_a_stream_on_the_command_line(steps_path, live, capsys):
-    assert runner_module.main([str(steps_path), "--stream", "ab c", "", "hg"]) == 0
+    assert command.main([str(steps_path), "--stream", "ab c", "", "hg"]) == 0
     assert capsys.readouterr().out.splitlines() == live.translate(["ab c", "", "hg"])
 
 
@@ -235,12 +240,12 @@ def test_wrong_numbers_of_hypotheses(beams, device):
 
 def test_the_best_on_the_command_line(beams, capsys):
     path, live = beams
-    assert runner_module.main([str(path), "--n-best", "2", "ab c", "", "hg"]) == 0
+    assert command.main([str(path), "--n-best", "2", "ab c", "", "hg"]) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     found = live.translate_with_details(["ab c", "", "hg"], n_best=2)
     expected = list(itertools.chain(*found))
     assert [text for _, text in lines] == [each.text for each in expected] and len(lines) == 5
     for (score, _), each in zip(lines, expected, strict=True):
         assert float(score) == pytest.approx(each.score, abs=1e-3)
-    assert runner_module.main([str(path), "--n-best", "9", "ab"]) == 1
-    assert "runner: error: `n_best` must be at most" in capsys.readouterr().err
+    assert command.main([str(path), "--n-best", "9", "ab"]) == 1
+    assert "keras-transformer-run: error: `n_best` must be at most" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_transformer.export import flatbuffer
+from keras_transformer.export.litert import flatbuffer
 
 BUILTIN, TYPE = schema.BuiltinOperator, schema.TensorType
 TABLE = np.random.default_rng(3).normal(size=(7, 5)).astype("float32")

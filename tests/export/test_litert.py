@@ -9,10 +9,12 @@ from ai_edge_litert.interpreter import Interpreter
 from toy_device_models import language_model_of
 
 from keras_transformer import Greedy, Sampling, Translator
-from keras_transformer.export import MODES, ParityError, Runner, export_litert, flatbuffer, litert
-from keras_transformer.export.device_exports import export_language_model
+from keras_transformer.export import MODES, ParityError, export_litert
+from keras_transformer.export.litert import export_translator, flatbuffer
+from keras_transformer.export.litert.export_models import export_language_model
 from keras_transformer.export.parity import compare
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer_runner import Runner
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +225,7 @@ def stub(monkeypatch):
 
     def put(content):
         graph = flatbuffer.read(content) if b"TFL3" in content[:8] else None
-        monkeypatch.setattr(litert, "convert", lambda *_: (content, graph))
+        monkeypatch.setattr(export_translator, "convert", lambda *_: (content, graph))
 
     return put
 

@@ -19,10 +19,11 @@ from keras_transformer import (
     Transformer,
     TransformerConfig,
 )
-from keras_transformer.export import MODES, flatbuffer
-from keras_transformer.export.calibration import Calibration, FullPass
-from keras_transformer.export.conversion import convert
-from keras_transformer.export.device_graphs import DeviceModule
+from keras_transformer.export import MODES
+from keras_transformer.export.litert import flatbuffer
+from keras_transformer.export.litert.calibration import Calibration, FullPass
+from keras_transformer.export.litert.conversion import convert
+from keras_transformer.export.litert.graphs import DeviceModule
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
 

@@ -10,20 +10,18 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_transformer import Greedy
-from keras_transformer.export import (
-    MODES,
-    ParityError,
-    Runner,
-    conversion,
-    export_litert,
-    flatbuffer,
-    litert,
+from keras_transformer.export import MODES, ParityError, export_litert
+from keras_transformer.export.litert import conversion, export_translator, flatbuffer
+from keras_transformer.export.litert.calibration import Calibration, statistics
+from keras_transformer.export.litert.conversion import (
+    check_size,
+    convert,
+    float_file,
 )
-from keras_transformer.export.calibration import Calibration, statistics
-from keras_transformer.export.conversion import check_size, convert, float_file
-from keras_transformer.export.device_graphs import DeviceModule
-from keras_transformer.export.partitions import border_copies
-from keras_transformer.layers.folding import without_weight_folding
+from keras_transformer.export.litert.graphs import DeviceModule
+from keras_transformer.export.litert.partitions import border_copies
+from keras_transformer.layers.lowering.folding import without_weight_folding
+from keras_transformer_runner import Runner
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
 
@@ -64,9 +62,9 @@ def answers(content, live, texts, **options):
 def agreement(live, texts, found):
     expected = python_ids(live, texts)
     pairs = list(zip(expected, found, strict=True))
-    return litert.compare(texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs])[
-        "token_agreement"
-    ]
+    return export_translator.compare(
+        texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs]
+    )["token_agreement"]
 
 
 @pytest.mark.parametrize("mode", list(MODES))
@@ -209,7 +207,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
     check_size(trained)
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(litert, "convert", functools.partial(pytest.fail, "converted"))
+    monkeypatch.setattr(export_translator, "convert", functools.partial(pytest.fail, "converted"))
     with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
         export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []
@@ -217,7 +215,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
 
 @pytest.mark.slow
 def test_streaming_signatures_share_the_weights(trained, tokenizer, texts, tmp_path, files):
-    from keras_transformer.export.device_graphs import SIGNATURES
+    from keras_transformer.export.litert.graphs import SIGNATURES
 
     report = export_litert(
         trained, tokenizer, tmp_path / "a", samples=texts[:3], mode="int8", signatures=SIGNATURES

@@ -15,8 +15,9 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
-from keras_transformer.export import Runner, export_litert, export_saved_model
+from keras_transformer.export import export_litert, export_saved_model
 from keras_transformer.layers import TokenEmbedding
+from keras_transformer_runner import Runner
 
 
 def model_of(tokenizer, **changes):

@@ -8,9 +8,9 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_transformer.export import flatbuffer
-from keras_transformer.export.conversion import float_file
-from keras_transformer.export.partitions import (
+from keras_transformer.export.litert import flatbuffer
+from keras_transformer.export.litert.conversion import float_file
+from keras_transformer.export.litert.partitions import (
     _join_as_integers,
     border_copies,
     without_border_copies,
@@ -19,7 +19,7 @@ from keras_transformer.export.partitions import (
 # Before, one in five of them gave a wrong text.
 FRESH_RUNNERS = """
 import json, sys
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 texts = json.loads(sys.argv[2])
 print(json.dumps([Runner(sys.argv[1]).translate(texts) for _ in range(100)]))
 """

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_transformer.export import Runner
-from keras_transformer.integrity import sealed
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer_runner import Runner
+from keras_transformer_runner.integrity import sealed
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
-MODULE = "keras_transformer.export.runner"
+MODULE = "keras_transformer_runner"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ class Refuse:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Refuse())
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 print(json.dumps(Runner(sys.argv[1]).translate(json.loads(sys.argv[2]))))
 ours = [name for name in sys.modules if name.startswith("keras_transformer")]
 print(json.dumps(sorted(ours)))
@@ -56,31 +56,36 @@ def test_needs_neither_tensorflow_nor_keras(device, live, texts, odd_texts, run_
         WITHOUT_TENSORFLOW, folder, json.dumps(everything), package=True
     )
     assert answers == live.translate(everything)
-    text = {f"keras_transformer.text{part}" for part in ("", ".tokenizer", ".sentence_piece")}
-    text.add("keras_transformer.text.growing")
-    export = {f"keras_transformer.export{part}" for part in ("", ".device_folder", ".device_model")}
-    parts = {"keras_transformer", "keras_transformer.integrity", MODULE, *export, *text}
-    assert set(ours) - {"keras_transformer.registration"} == parts
+    assert {name.split(".")[0] for name in ours} == {"keras_transformer_runner"}
     assert heavy == []
 
 
 @pytest.mark.slow
-def test_runs_where_nothing_else_is_installed(device, live, texts, repo_root, tmp_path):
-    """An environment of its own with the three packages that the runner names."""
+def test_its_distribution_runs_where_nothing_else_is_installed(
+    device, live, texts, repo_root, tmp_path
+):
+    """An environment of its own with the distribution of `keras_transformer_runner` alone."""
     venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    needs = ["numpy", "sentencepiece", "ai-edge-litert"]
-    done = subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", *needs], capture_output=True, text=True
+    programs = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    pip = [programs / "python", "-m", "pip"]
+    ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+    shutil.copytree(repo_root / "keras_transformer_runner", tmp_path / "clone", ignore=ignored)
+    wheels = tmp_path / "wheels"
+    subprocess.run(
+        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, tmp_path / "clone"],
+        check=True,
     )
-    if done.returncode:
-        pytest.skip(f"pip cannot install {needs} here: {done.stderr[-300:]}")
-    code = "from importlib.util import find_spec; print(*map(find_spec, ['tensorflow', 'keras']))"
-    assert subprocess.check_output([python, "-c", code], text=True).split() == ["None", "None"]
-    environment = {**os.environ, "PYTHONPATH": str(repo_root)}
+    (wheel,) = wheels.iterdir()
+    assert wheel.name.startswith("keras_transformer_edge_runner-")
+    assert wheel.stat().st_size < 1e6
+    subprocess.run([*pip, "install", "--quiet", wheel], check=True)
+    listed = subprocess.check_output([*pip, "list", "--format=json"], text=True)
+    installed = {one["name"].lower() for one in json.loads(listed)}
+    assert {"keras-transformer-edge-runner", "ai-edge-litert", "numpy", "sentencepiece"} < installed
+    assert installed.isdisjoint({"tensorflow", "keras", "keras-transformer-edge"})
     for options in ([], ["--weight-cache", "made"], ["--weight-cache", "made"]):
-        command = [python, "-m", MODULE, device.path, *options, *texts]
-        answers = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
+        command = [programs / "keras-transformer-run", device.path, *options, *texts]
+        answers = subprocess.check_output(command, cwd=tmp_path, text=True)
         assert answers.splitlines() == live.translate(texts)
 
 

@@ -10,10 +10,9 @@ import threading
 import numpy as np
 import pytest
 
-from keras_transformer.export import Runner
-from keras_transformer.export import runner as runner_module
+from keras_transformer_runner import Hypothesis, Runner, command
 
-MODULE = "keras_transformer.export.runner"
+MODULE = "keras_transformer_runner"
 
 
 def test_command_line(device, live, texts, run_python):
@@ -52,26 +51,28 @@ def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, li
 def test_exit_codes(device, tmp_path, capsys, monkeypatch):
     for arguments, code in (([], 2), (["--help"], 0), (["x", "--n-best", "2", "--stream"], 2)):
         with pytest.raises(SystemExit) as end:
-            runner_module.main(arguments)
+            command.main(arguments)
         assert end.value.code == code
         printed = "".join(capsys.readouterr())
-        assert "python -m keras_transformer.export.runner" in printed and "FOLDER" in printed
-    assert runner_module.main([str(tmp_path), "a"]) == 1
+        assert "keras-transformer-run" in printed and "FOLDER" in printed
+    assert command.main([str(tmp_path), "a"]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("runner: error: an exported folder must hold metadata.json")
-    assert runner_module.main([str(device.path), "a" * 600]) == 1
+    assert out == "" and err.startswith(
+        "keras-transformer-run: error: an exported folder must hold metadata.json"
+    )
+    assert command.main([str(device.path), "a" * 600]) == 1
     assert "at most `max_source_length` = 512 tokens" in capsys.readouterr().err
-    assert runner_module.main([str(device.path), "--threads", "0", "a"]) == 1
+    assert command.main([str(device.path), "--threads", "0", "a"]) == 1
     assert "`num_threads` must be a positive integer" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["runner", str(device.path), ""])
-    assert runner_module.main() == 0
+    assert command.main() == 0
     assert capsys.readouterr().out == "\n"
 
 
 def test_options_and_texts_in_any_order(device, live, capsys):
-    assert runner_module.main(["--threads", "2", str(device.path), "ab", "c"]) == 0
-    assert runner_module.main([str(device.path), "--threads", "1", "ab", "c"]) == 0
-    assert runner_module.main([str(device.path), "--", "ab", "-c"]) == 0
+    assert command.main(["--threads", "2", str(device.path), "ab", "c"]) == 0
+    assert command.main([str(device.path), "--threads", "1", "ab", "c"]) == 0
+    assert command.main([str(device.path), "--", "ab", "-c"]) == 0
     expected = live.translate(["ab", "c", "ab", "c", "ab", "-c"])
     assert capsys.readouterr().out.splitlines() == expected
 
@@ -102,7 +103,7 @@ def fed(device, monkeypatch, capsys):
     def run(content, *options):
         raw = None if content is None else io.BufferedReader(io.BytesIO(content))
         monkeypatch.setattr(sys, "stdin", raw and io.TextIOWrapper(raw))
-        code = runner_module.main([str(device.path), *options])
+        code = command.main([str(device.path), *options])
         return code, *capsys.readouterr()
 
     return run
@@ -131,12 +132,12 @@ def test_input_that_cannot_be_read(fed, content, message):
     code, _, err = fed(content)
     assert code == 1
     (line,) = err.splitlines()
-    assert line.startswith(f"runner: error: {message}")
+    assert line.startswith(f"keras-transformer-run: error: {message}")
 
 
 def test_answers_stay_lines_and_columns(fed, monkeypatch):
     text = "a\nb\tc\r\x0bd\x85e"
-    found = [runner_module.Hypothesis(text, (5, 3), -1.0, False)] * 2
+    found = [Hypothesis(text, (5, 3), -1.0, False)] * 2
     monkeypatch.setattr(Runner, "translate", lambda self, texts: [text] * len(texts))
     monkeypatch.setattr(Runner, "translate_with_details", lambda self, texts, n_best: [found])
     monkeypatch.setattr(Runner, "stream", lambda self, one: iter(text))
@@ -163,7 +164,7 @@ def test_any_other_error_is_a_line(fed, monkeypatch):
 
     monkeypatch.setattr(Runner, "translate", translate)
     code, _, err = fed(b"x\n")
-    line = "runner: error: KeyError: 'x' (not expected: --traceback shows where)\n"
+    line = "keras-transformer-run: error: KeyError: 'x' (not expected: --traceback shows where)\n"
     assert (code, err) == (1, line)
     with pytest.raises(KeyError):
         fed(b"x\n", "--traceback")
@@ -172,14 +173,16 @@ def test_any_other_error_is_a_line(fed, monkeypatch):
 def test_threads_have_a_bound(fed, device):
     code, _, err = fed(b"x\n", "--threads", "100000")
     assert code == 1
-    assert err == "runner: error: `num_threads` must be at most 256. Received: 100000\n"
+    assert (
+        err == "keras-transformer-run: error: `num_threads` must be at most 256. Received: 100000\n"
+    )
     with pytest.raises(ValueError, match="`num_threads` must be at most 256. Received: 257"):
         Runner(device.path, num_threads=257)
 
 
 def test_a_folder_of_another_kind_is_named(tmp_path, capsys):
     (tmp_path / "experiment.toml").touch()
-    assert runner_module.main([str(tmp_path), "a"]) == 1
+    assert command.main([str(tmp_path), "a"]) == 1
     assert "which is a run folder of `train`" in capsys.readouterr().err
 
 
@@ -198,6 +201,8 @@ def test_streams_that_are_closed_or_full(device, repo_root):
     done = run("> /dev/full")
     *_, line = done.stderr.splitlines()  # behind what LiteRT says
     assert done.returncode == 1
-    assert line.startswith("runner: error: standard output must take what is written. Received: [E")
+    assert line.startswith(
+        "keras-transformer-run: error: standard output must take what is written. Received: [E"
+    )
     done = run("--threads 0 2>&-")
     assert (done.returncode, done.stdout) == (1, "")

@@ -13,11 +13,12 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import Greedy, Transformer, Translator
-from keras_transformer.atomic import new_folder
-from keras_transformer.export import ParityError, export_saved_model, serving_graphs
-from keras_transformer.export import saved_model as exporter
-from keras_transformer.export.serving_facts import check_whole, read_facts
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.artifacts import check_whole, read_facts
+from keras_transformer.export import ParityError, export_saved_model
+from keras_transformer.export.serving import graphs
+from keras_transformer.export.serving import saved_model as exporter
+from keras_transformer_runner.atomic import new_folder
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
 
@@ -109,7 +110,7 @@ def test_an_id_outside_the_vocabulary_is_named_and_its_row_empty(
 def test_the_strategy_is_exported(trained, tokenizer, texts):
     strategy = Greedy(extra_length=2, max_length=5)
     live = Translator(trained, tokenizer, strategy)
-    module = serving_graphs.ServingModule(live)
+    module = graphs.ServingModule(live)
     rows = live.pad([live.source_ids(text) for text in texts[:7]])
     ids = module.signatures["translate_ids"](source_ids=tf.constant(rows))["target_ids"].numpy()
     assert ids.shape == (7, 5)
@@ -266,12 +267,12 @@ def test_answers_in_a_process_that_has_tensorflow_only(
 
 
 def test_a_wrong_artefact_is_not_written(trained, tokenizer, texts, tmp_path, monkeypatch):
-    decode = serving_graphs.decode
+    decode = graphs.decode
 
     def short(model, source_ids, strategy):
         return decode(model, source_ids, dataclasses.replace(strategy, max_length=2))
 
-    monkeypatch.setattr(serving_graphs, "decode", short)
+    monkeypatch.setattr(graphs, "decode", short)
     with pytest.raises(ParityError, match="savedmodel must give at least 100% of Python's tokens"):
         export_saved_model(trained, tokenizer, tmp_path / "new" / "model", samples=texts)
     assert list(tmp_path.iterdir()) == []

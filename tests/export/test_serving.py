@@ -23,8 +23,8 @@ from tensorflow_serving.apis import (
 )
 
 from keras_transformer import BeamSearch, Translator
+from keras_transformer.artifacts import newest_version, next_version, versions
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.versions import newest_version, next_version, versions
 
 client = load_client()
 STRATEGY = BeamSearch(beam_size=3, extra_length=9, n_best=2)

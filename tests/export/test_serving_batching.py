@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow_serving")  # the extra `serving`
 from google.protobuf import text_format
 from serving_process import BATCHING, SERVER, load, load_client, serving
 
-from keras_transformer.export import warmup
+from keras_transformer.export.serving import warmup
 
 client = load_client()
 batching = load(SERVER.with_name("serving_batching.py"))

@@ -22,8 +22,12 @@ from keras_transformer import (
     Translator,
 )
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.serving_graphs import ServingGraphs, ServingModule
-from keras_transformer.text import BytesTokenizer, CharacterTokenizer, SentencePieceTokenizer
+from keras_transformer.export.serving.graphs import ServingGraphs, ServingModule
+from keras_transformer_runner.tokenizers import (
+    BytesTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+)
 
 
 @contextlib.contextmanager

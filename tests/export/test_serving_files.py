@@ -18,13 +18,14 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
-from keras_transformer.atomic import TargetInUseError, locked
-from keras_transformer.export import ParityError, export_saved_model, source_rows, warmup
-from keras_transformer.export import saved_model as exporter
-from keras_transformer.export.serving_facts import facts, read_facts
-from keras_transformer.export.serving_graphs import ServingGraphs, ServingModule
-from keras_transformer.export.versions import newest_version, next_version, versions
-from keras_transformer.text import VocabularyTokenizer
+from keras_transformer.artifacts import newest_version, next_version, read_facts, versions
+from keras_transformer.export import ParityError, export_saved_model
+from keras_transformer.export.serving import inputs, warmup
+from keras_transformer.export.serving import saved_model as exporter
+from keras_transformer.export.serving.description import facts
+from keras_transformer.export.serving.graphs import ServingGraphs, ServingModule
+from keras_transformer_runner.atomic import TargetInUseError, locked
+from keras_transformer_runner.tokenizers import VocabularyTokenizer
 
 SIGNATURES = {"serving_default", "translate", "translate_ids", "score", "encode", "embed"}
 
@@ -275,7 +276,7 @@ def test_rows_of_ids_are_cut_to_what_is_read():
     config = TransformerConfig(vocab_size=7, model_dim=8, num_heads=2, pad_id=2)
 
     def run(ids, longest=3):
-        found = source_rows.rows_of_ids(tf.constant(ids, tf.int32), config, longest)
+        found = inputs.rows_of_ids(tf.constant(ids, tf.int32), config, longest)
         return [value.numpy().tolist() for value in found]
 
     ids, too_long, outside = run([[4, 5, 2, 2, 2], [6, 2, 2, 2, 2]])
@@ -291,6 +292,6 @@ def test_rows_of_ids_are_cut_to_what_is_read():
 def test_bytes_are_counted_before_tokens(tokenizer):
     letters, spaces = b"ab", b" " * (64 * 5)
     texts = tf.constant([letters, letters + spaces, spaces, letters + spaces[2:]])
-    pieces, too_long = source_rows.rows_of_text(texts, tokenizer, 5)
+    pieces, too_long = inputs.rows_of_text(texts, tokenizer, 5)
     assert too_long.numpy().tolist() == [False, True, False, False]
     assert [len(row) for row in pieces.to_list()] == [3, 0, 0, 3]

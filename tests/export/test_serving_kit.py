@@ -3,8 +3,8 @@
 import json
 import re
 
-from keras_transformer.export import source_rows
-from keras_transformer.export.serving_graphs import ABOUT, SEARCHED_TOKENS
+from keras_transformer.export.serving import inputs
+from keras_transformer.export.serving.graphs import ABOUT, SEARCHED_TOKENS
 
 
 def test_the_kit_turns_its_batching_on(repo_root):  # what it says: test_serving_batching.py
@@ -78,6 +78,6 @@ def test_the_memory_that_was_measured_fits_the_limits(repo_root):
 
 def test_the_kits_page_names_every_signature_and_status(repo_root):
     page = (repo_root / "export" / "serving" / "README.md").read_text("utf-8")
-    statuses = {getattr(source_rows, name) for name in dir(source_rows) if name.isupper()}
+    statuses = {getattr(inputs, name) for name in dir(inputs) if name.isupper()}
     for word in ABOUT.keys() | {status for status in statuses if isinstance(status, str)}:
         assert f"`{word}`" in page, word

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import BeamSearch, Translator
-from keras_transformer.export import serving_graphs
-from keras_transformer.export.pieces import in_pieces
-from keras_transformer.export.serving_graphs import ServingModule
+from keras_transformer.export.serving import graphs
+from keras_transformer.export.serving.graphs import ServingModule
+from keras_transformer.export.serving.pieces import in_pieces
 
 WIDTH = 5
 
@@ -68,11 +68,11 @@ def calls(request, trained, tokenizer, texts):
     whole = found()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SCORED_TOKENS", "ENCODED_TOKENS", "SEARCHED_TOKENS"):
-            patch.setattr(serving_graphs, name, 30)
+            patch.setattr(graphs, name, 30)
         return whole, found()
 
 
-@pytest.mark.parametrize("name", sorted(serving_graphs.ABOUT))
+@pytest.mark.parametrize("name", sorted(graphs.ABOUT))
 def test_pieces_change_no_answer(calls, name):
     whole, pieces = (each[name] for each in calls)
     assert set(whole) == set(pieces)

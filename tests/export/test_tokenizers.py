@@ -13,7 +13,11 @@ from keras_transformer import (
     export_litert,
     export_saved_model,
 )
-from keras_transformer.text import BytesTokenizer, CharacterTokenizer, VocabularyTokenizer
+from keras_transformer_runner.tokenizers import (
+    BytesTokenizer,
+    CharacterTokenizer,
+    VocabularyTokenizer,
+)
 
 TEXTS = ["a", "ab@@ c d", "", "  ", "é d\tc", "</s> a", "x\u3000y", "d d d c@@", "\ufffd a"]
 KINDS = {

@@ -22,7 +22,7 @@ from keras_transformer import (
 )
 from keras_transformer.export import MODES
 from keras_transformer.export.parity import compare
-from keras_transformer.text import BytesTokenizer, SentencePieceTokenizer
+from keras_transformer_runner.tokenizers import BytesTokenizer, SentencePieceTokenizer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 LINES = 60  # all different, so that none is known

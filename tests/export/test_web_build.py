@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 from page import SCRIPTS, WEB, build, node, node_json
 
-from keras_transformer.export.device_folder import open_folder
+from keras_transformer_runner.folder import open_folder
 
 
 def modules(*requests):

@@ -9,8 +9,12 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from page import SCRIPTS, WEB, node_json
 
-from keras_transformer.export import flatbuffer
-from keras_transformer.text import BytesTokenizer, CharacterTokenizer, VocabularyTokenizer
+from keras_transformer.export.litert import flatbuffer
+from keras_transformer_runner.tokenizers import (
+    BytesTokenizer,
+    CharacterTokenizer,
+    VocabularyTokenizer,
+)
 
 
 def modules(*requests):

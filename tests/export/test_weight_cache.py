@@ -19,11 +19,14 @@ from keras_transformer import (
     TokenClassifier,
     TransformerConfig,
 )
-from keras_transformer.export import Runner, export_litert, packed_weights
-from keras_transformer.export import runner as runner_module
-from keras_transformer.export.device_exports import export_classifier, export_language_model
-from keras_transformer.export.device_graphs import SIGNATURES
-from keras_transformer.integrity import sealed
+from keras_transformer.export import export_litert
+from keras_transformer.export.litert.export_models import (
+    export_classifier,
+    export_language_model,
+)
+from keras_transformer.export.litert.graphs import SIGNATURES
+from keras_transformer_runner import Runner, command, packed_weights
+from keras_transformer_runner.integrity import sealed
 
 CLASSES = 5
 TEXTS = ["abc", "h", "b a d", "gfedcba", "", "1 2 b", "zz"]
@@ -203,7 +206,7 @@ def test_a_classifier_of_an_older_export(others, tmp_path):
 def test_the_command_says_nothing_but_answers(device, live, texts, run_python, tmp_path):
     for _ in range(2):
         done = run_python(
-            *("-m", "keras_transformer.export.runner", device.path, *texts[:3]),
+            *("-m", "keras_transformer_runner", device.path, *texts[:3]),
             *("--weight-cache", tmp_path / "cache"),
             package=True,
         )
@@ -214,17 +217,17 @@ def test_the_command_says_nothing_but_answers(device, live, texts, run_python, t
 
 def test_the_command_says_what_is_wrong(device, run_python, tmp_path):
     (tmp_path / "file").write_text("")
-    command = ("-m", "keras_transformer.export.runner", device.path, "a" * 600)
+    command = ("-m", "keras_transformer_runner", device.path, "a" * 600)
     for folder, message in (("file", "File exists"), ("cache", "at most `max_source_length`")):
         done = run_python(*command, "--weight-cache", tmp_path / folder, package=True)
         assert done.returncode == 1 and done.stdout == ""
-        assert done.stderr.startswith("runner: error: ") and message in done.stderr
+        assert done.stderr.startswith("keras-transformer-run: error: ") and message in done.stderr
         assert done.stderr.count("\n") == 1
 
 
 def test_the_command_leaves_this_process_its_standard_error(device, capfd, tmp_path, monkeypatch):
     at_exit = []
-    monkeypatch.setattr(runner_module.atexit, "register", at_exit.append)
-    assert runner_module.main([str(device.path), "", "--weight-cache", str(tmp_path)]) == 0
+    monkeypatch.setattr(command.atexit, "register", at_exit.append)
+    assert command.main([str(device.path), "", "--weight-cache", str(tmp_path)]) == 0
     os.write(2, b"still there\n")
     assert capfd.readouterr() == ("\n", "still there\n") and len(at_exit) == 1

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from keras_transformer.atomic import locked
-from keras_transformer.export import Runner, packed_weights
-from keras_transformer.integrity import sealed
+from keras_transformer_runner import Runner, packed_weights
+from keras_transformer_runner.atomic import locked
+from keras_transformer_runner.integrity import sealed
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_made_anew(what, damage, device, texts, tmp_path, live
 
 OPEN = """
 import json, sys
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 print(json.dumps(Runner(sys.argv[1], weight_cache=sys.argv[2]).translate(json.loads(sys.argv[3]))))
 """
 
@@ -186,7 +186,7 @@ def test_a_full_disk(device, tmp_path, monkeypatch):
 LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
-from keras_transformer.export.runner import Runner
+from keras_transformer_runner.runner import Runner
 try:
     Runner(sys.argv[1], weight_cache=sys.argv[2])
 except OSError as error:

@@ -6,10 +6,11 @@ import pytest
 from toy_model import randomise
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.decoding import Greedy, Translator
+from keras_transformer.decoding import Greedy
 from keras_transformer.interop.ctranslate2 import save_ctranslate2
 from keras_transformer.models import Transformer
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.translation import Translator
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 WORDS = [a + b + c for a in "bdk" for b in "aeiou" for c in "lmn"]
 

@@ -9,11 +9,12 @@ import sentencepiece
 import tensorflow as tf
 from toy_tf_models import EOS, PAD, UNK, logits_of, models, shifted, tf_keras
 
-from keras_transformer.decoding import Greedy, Translator
+from keras_transformer.decoding import Greedy
 from keras_transformer.export import export_litert, export_saved_model
-from keras_transformer.export.runner import Runner
 from keras_transformer.interop.tf_models import from_tf_models
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.translation import Translator
+from keras_transformer_runner.runner import Runner
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from keras import ops
 from toy_model import D, F, H, N, U, randomise
 
 from keras_transformer.layers import CrossAttention, MultiHeadSelfAttention, masks
-from keras_transformer.layers.cache import next_slots
+from keras_transformer.layers.lowering.cache_slots import next_slots
 
 B, T, S, E, G = 2, 5, 7, 29, 31
 WIDTHS = dict(num_heads=N, key_dim=H, value_dim=U)

@@ -8,7 +8,7 @@ from keras import ops
 from toy_model import D, F, H, N, U, V, randomise
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, masks
-from keras_transformer.layers.cache import next_slots
+from keras_transformer.layers.lowering.cache_slots import next_slots
 
 B, T, S, E = 2, 5, 7, 29
 SIZES = dict(num_heads=N, key_dim=H, intermediate_dim=F, value_dim=U)

@@ -15,7 +15,7 @@ INPUTS = rng.normal(size=(B, T, D)).astype("float32")
 SOURCE = rng.normal(size=(B, S, D)).astype("float32")
 MASK = rng.random((B, T, T)) < 0.7
 PADDING = np.arange(T) < np.array([[[T]], [[3]]])  # (B, 1, T)
-PATHS = {"plain": {}, "chunked": dict(chunk_size=2), "windowed": dict(window_size=2)}
+PATHS = {"plain": {}, "chunked": dict(attention_chunk=2), "windowed": dict(attention_window=2)}
 every_path = pytest.mark.parametrize("options", PATHS.values(), ids=PATHS)
 RUNS = {"eager": lambda run, of: run, "graph": in_graph, "XLA": compiled}
 
@@ -81,7 +81,7 @@ def test_a_bias_by_distance_of_another_length(options):
 def test_in_windows_each_head_has_its_own_padding():
     mask = rng.random((B, N, 1, T)) < 0.6
     band = np.abs(np.arange(T)[:, None] - np.arange(T)) < 2
-    window, plain = attention(window_size=2), attention()
+    window, plain = attention(attention_window=2), attention()
     plain.set_weights(window.get_weights())
     actual = array(window(INPUTS, attention_mask=mask))
     np.testing.assert_allclose(actual, array(plain(INPUTS, attention_mask=mask & band)), atol=1e-5)

@@ -8,7 +8,7 @@ from keras import KerasTensor, ops
 from toy_model import D, F
 
 from keras_transformer.layers import MultiHeadSelfAttention, Projection
-from keras_transformer.layers.cache import (
+from keras_transformer.layers.lowering.cache_slots import (
     empty_slots,
     more_slots,
     next_beam_slots,
@@ -16,8 +16,8 @@ from keras_transformer.layers.cache import (
     no_ancestors,
     write_slots,
 )
+from keras_transformer.layers.lowering.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
 from keras_transformer.layers.projection import reshape
-from keras_transformer.layers.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
 
 B, N, S, H = 2, 3, 7, 5
 

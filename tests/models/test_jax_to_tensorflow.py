@@ -15,7 +15,8 @@ from backend import tensorflow_only
 from toy_model import logits
 
 from keras_transformer import Greedy, SentencePieceTokenizer, TransformerConfig, Translator
-from keras_transformer.export import Runner, export_litert, export_saved_model
+from keras_transformer.export import export_litert, export_saved_model
+from keras_transformer_runner import Runner
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,8 +6,7 @@ from backend import array, in_graph
 from toy_model import BOS, EOS, PAD, UNK, V, randomise, toy_config
 
 from keras_transformer import SmoothedCrossEntropy
-from keras_transformer.layers import packing
-from keras_transformer.models import LanguageModel, Transformer
+from keras_transformer.models import LanguageModel, Transformer, packed_sequences
 
 SOURCES = [[5, 7], [9], [8, 3, 10]]
 TARGETS = [[11], [12, 13, 5], [7, 8]]
@@ -85,12 +84,12 @@ def test_the_loss_of_a_row_is_that_of_its_pairs():
 def test_segments_and_positions_by_hand():
     source = np.array([[5, EOS, 9, 7, EOS, PAD]])
     target = np.array([[BOS, 5, BOS, 9, UNK, PAD]])
-    segments = packing.segments_ending_with(source, EOS, PAD)
+    segments = packed_sequences.segments_ending_with(source, EOS, PAD)
     assert array(segments).tolist() == [[0, 0, 1, 1, 1, 1]]
-    assert array(packing.positions_within(segments)).tolist() == [[0, 1, 0, 1, 2, 3]]
-    segments = packing.segments_starting_with(target, BOS)
+    assert array(packed_sequences.positions_within(segments)).tolist() == [[0, 1, 0, 1, 2, 3]]
+    segments = packed_sequences.segments_starting_with(target, BOS)
     assert array(segments).tolist() == [[0, 0, 1, 1, 1, 1]]
-    assert array(packing.positions_within(segments)).tolist() == [[0, 1, 0, 1, 2, 3]]
+    assert array(packed_sequences.positions_within(segments)).tolist() == [[0, 1, 0, 1, 2, 3]]
 
 
 def test_what_does_not_go_together():

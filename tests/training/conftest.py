@@ -3,7 +3,8 @@
 import pytest
 from toy_experiment import write_experiment
 
-from keras_transformer.training import Experiment, train
+from keras_transformer.experiment import Experiment
+from keras_transformer.training import train
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from toy_experiment import write_experiment
 
+from keras_transformer.experiment import load_run
 from keras_transformer.models.checked_data import Ids
-from keras_transformer.training import load_run
+from keras_transformer.training.distribution import is_chief, make_strategy, wait_for
 from keras_transformer.training.replicas import distributed
-from keras_transformer.training.strategies import is_chief, make_strategy, wait_for
 
 SCRIPT = """
 import json, sys
@@ -27,13 +27,13 @@ if mode == "mirrored":
     (cpu,) = tf.config.list_physical_devices("CPU")
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-from keras_transformer.training.strategies import is_shared, make_strategy
+from keras_transformer.training.distribution import is_shared, make_strategy
 
 strategy = make_strategy(mode)
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.replicas import distributed
-from keras_transformer.training.sections import TrainingSection
+from keras_transformer.experiment.sections import TrainingSection
 
 config = TransformerConfig(
     vocab_size=13, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
@@ -232,7 +232,7 @@ def test_one_process_writes():
 
 
 def test_a_worker_without_the_shared_folder_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_transformer.training.strategies._WAIT_SECONDS", 0)
+    monkeypatch.setattr("keras_transformer.training.distribution._WAIT_SECONDS", 0)
     with pytest.raises(TimeoutError, match="on a shared file system. Received: no .*none"):
         wait_for(tmp_path / "none")
     wait_for(tmp_path)

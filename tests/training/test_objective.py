@@ -9,6 +9,7 @@ import tensorflow as tf
 from toy_model import toy_config, toy_transformer
 
 from keras_transformer import Transformer
+from keras_transformer.experiment.sections import TrainingSection
 from keras_transformer.training import (
     AdamW,
     InverseSquareRootSchedule,
@@ -19,7 +20,6 @@ from keras_transformer.training import (
 from keras_transformer.training.accumulation import PerUpdate, weighted_for_accumulation
 from keras_transformer.training.averaging import current_weights
 from keras_transformer.training.objective import compile_model
-from keras_transformer.training.sections import TrainingSection
 from keras_transformer.training.state import Progress, load_state, save_state
 
 CONFIG = toy_config(dropout=0.0, decoder_layers=1)

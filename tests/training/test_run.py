@@ -14,15 +14,16 @@ import pytest
 from toy_experiment import write_experiment
 
 from keras_transformer.decoding import BeamSearch, Greedy
+from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.experiment.record import write_record
+from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
-from keras_transformer.text import SentencePieceTokenizer
-from keras_transformer.training import Experiment, load_run, train
 from keras_transformer.training import run as run_module
+from keras_transformer.training import train
 from keras_transformer.training.callbacks import Clock, TimeBudget
 from keras_transformer.training.data import TrainingData, open_corpora
 from keras_transformer.training.objective import compile_model
-from keras_transformer.training.record import write_record
-from keras_transformer.training.tokenizers import Tokenizers
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 
 def lines(run_dir):
@@ -188,7 +189,14 @@ def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
 
     def start(run_dir):
-        command = [sys.executable, "-m", "keras_transformer.cli", "train", experiment, run_dir]
+        command = [
+            sys.executable,
+            "-m",
+            "keras_transformer_command",
+            "train",
+            experiment,
+            run_dir,
+        ]
         return subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from toy_experiment import write_experiment
 
-from keras_transformer.text import (
+from keras_transformer.data import prepare
+from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.training import run as run_module
+from keras_transformer.training import train
+from keras_transformer.training.data import TrainingData, make_tokenizers, open_corpora
+from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     SentencePieceTokenizer,
     VocabularyTokenizer,
-    prepare,
 )
-from keras_transformer.training import Experiment, load_run, train
-from keras_transformer.training import run as run_module
-from keras_transformer.training.data import TrainingData, make_tokenizers, open_corpora
-from keras_transformer.training.tokenizers import Tokenizers
 
 EVERYTHING = {
     "tokenizer.type": "vocabulary",

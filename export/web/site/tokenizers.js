@@ -1,4 +1,4 @@
-// Text to ids and back, as keras_transformer.text does it in Python: same ids, same text.
+// Text to ids and back, as keras_transformer_runner.tokenizers does it in Python: same ids, same text.
 
 const SPECIAL_IDS = 4; // pad 0, unk 1, bos 2, eos 3
 const UNK = 1;

@@ -1,4 +1,4 @@
-// An exported folder in the browser: what keras_transformer.export.runner is in Python.
+// An exported folder in the browser: what keras_transformer_runner.runner is in Python.
 
 import { loadAndCompile, loadLiteRt, Tensor } from './litert/index.js';
 import { paddedLength, targetLength, withFixedLength } from './fixed_length.js';

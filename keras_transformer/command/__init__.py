@@ -1,0 +1,1 @@
+"""The `keras-transformer` command. Keras is loaded when a command needs it, after all checks."""

@@ -1,0 +1,327 @@
+"""What each command of `keras-transformer` does with its arguments.
+
+Whatever can be known to be wrong without TensorFlow is found before it is imported, which takes
+seconds, and all that is left before work that takes minutes.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import shlex
+import sys
+import time
+
+from keras_transformer.arguments import check_size
+from keras_transformer.command.inputs import (
+    chunks,
+    input_lines,
+    listed_lines,
+    open_named_corpus,
+    set_values,
+    write_lines,
+)
+from keras_transformer.quiet import start_tensorflow
+from keras_transformer_runner.folders import check_new_folder, check_writable
+from keras_transformer_runner.lines import check_file, one_line
+
+_SAY_SECONDS = 10
+_CHUNK = 256  # sentences translated before the output is flushed
+
+
+def tokenizer(arguments):
+    from keras_transformer.experiment import learn_tokenizer
+
+    made = learn_tokenizer(arguments.input, arguments.output, set_values(arguments, "KEY=VALUE"))
+    print(f"{arguments.output}: {made.vocab_size} ids")
+
+
+def prepare(arguments):
+    from keras_transformer import data
+    from keras_transformer.data.preparation import KIND
+    from keras_transformer_runner.atomic import check_unheld
+    from keras_transformer_runner.tokenizers import load_tokenizer
+
+    corpus = open_named_corpus(arguments, invalid=arguments.invalid)
+    options = {
+        "max_length": arguments.max_length,
+        "shards": arguments.shards,
+        "seed": arguments.seed,
+        "compression": "GZIP" if arguments.gzip else None,
+    }
+    if arguments.target_tokenizer:
+        options["target_tokenizer"] = load_tokenizer(arguments.target_tokenizer)
+    write = data.prepare
+    if arguments.beam is not None:
+        write = data.prepare_with_beam
+        options["options"] = _beam_options(arguments)
+    tokenizer = load_tokenizer(arguments.tokenizer)
+    check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
+    check_new_folder(arguments.output, KIND)
+    check_writable(arguments.output)
+    start_tensorflow()
+    made = write(corpus, tokenizer, arguments.output, **options)
+    print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")
+
+
+def train(arguments):
+    from keras_transformer.experiment.experiment import Experiment
+    from keras_transformer.experiment.run_folder import check_folder
+
+    overrides = set_values(arguments, "SECTION.KEY=VALUE")
+    experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
+    check_folder(pathlib.Path(arguments.run_dir), experiment, resume=True)
+    check_writable(arguments.run_dir)
+    experiment.check_files()
+    start_tensorflow()
+    from keras_transformer.training import train
+
+    print(train(experiment, arguments.run_dir))
+
+
+def _load_run(arguments):
+    from keras_transformer.experiment import load_run
+
+    start_tensorflow()
+    return load_run(arguments.run_dir).with_decoding(
+        beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
+    )
+
+
+def _check_run(arguments):
+    from keras_transformer.experiment.run_folder import check_finished
+
+    check_finished(arguments.run_dir)
+
+
+def translate(arguments):
+    if arguments.output:
+        _translate_file(arguments)
+        return
+    _check_run(arguments)
+    lines, interactive = arguments.text, False
+    if not lines:
+        lines, interactive = input_lines(arguments.input or "-")
+    translator = _load_run(arguments).translator()
+    done = 0
+    for chunk in chunks(lines, 1 if interactive else _CHUNK):
+        try:
+            translations = translator.translate(chunk)
+        except ValueError as error:
+            raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
+        write_lines(map(one_line, translations))
+        done += len(chunk)
+
+
+def _translate_file(arguments):
+    from keras_transformer.outputs import new_output
+
+    check_file(arguments.input)
+    check_writable(arguments.output)
+    _check_run(arguments)
+    # Before anything that takes time.
+    with new_output(arguments.output):
+        start_tensorflow()
+        translate = _translate_here if arguments.beam is None else _translate_with_beam
+        done = translate(arguments)
+    print(f"{arguments.output}: {done:,} lines")
+
+
+def _file_format(arguments):
+    from keras_transformer.translation.files import FileFormat
+
+    return FileFormat(
+        format=arguments.format,
+        source_key=arguments.source_key,
+        n_best=arguments.n_best,
+        too_long=arguments.too_long,
+    )
+
+
+def _translate_with_beam(arguments):
+    from keras_transformer.translation.apache_beam import translate_file_with_beam
+
+    form = _file_format(arguments)
+    _load_run(arguments)  # what is wrong with it is told here, not by a worker
+    return translate_file_with_beam(
+        functools.partial(_translator_of, arguments),
+        arguments.input,
+        arguments.output,
+        form=form,
+        options=_beam_options(arguments),
+        lock=False,
+    )
+
+
+def _translate_here(arguments):
+    from keras_transformer.experiment.run_folder import model_fingerprint
+    from keras_transformer.translation import files
+
+    form, run = _file_format(arguments), _load_run(arguments)
+    start, said = time.monotonic(), [0.0]
+
+    def progress(done):
+        seconds = time.monotonic() - start
+        if seconds - said[0] >= _SAY_SECONDS:
+            said[0] = seconds
+            print(f"{done:,} lines after {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    translator = run.translator(jit_compile=arguments.jit_compile)
+    model = model_fingerprint(arguments.run_dir)
+    with _translating(arguments, translator) as translator:
+        return files.translate_file(
+            translator,
+            arguments.input,
+            arguments.output,
+            form=form,
+            fingerprint=repr((model, run.strategy, run.max_source_length)),
+            progress=progress,
+            lock=False,
+        )
+
+
+def _translating(arguments, translator):
+    """A context manager that gives the translator, or what stands for it in several processes."""
+    if arguments.workers == 1:
+        return contextlib.nullcontext(translator)
+    from keras_transformer.translation.workers import Workers
+
+    make_translator = functools.partial(_translator_of, arguments)
+    return Workers(make_translator, arguments.workers, translator)
+
+
+def _translator_of(arguments):
+    return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
+
+
+def _beam_options(arguments):
+    try:
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
+    return PipelineOptions(shlex.split(arguments.beam))
+
+
+def evaluate(arguments):
+    from keras_transformer.data import PreparedCorpus
+    from keras_transformer.evaluation import TextScorer
+    from keras_transformer.experiment.tokenizers import Tokenizers
+
+    if "-" in (arguments.source, arguments.target):
+        raise ValueError("evaluate reads its files twice, so none can be standard input")
+    corpus = open_named_corpus(arguments)
+    if isinstance(corpus, PreparedCorpus):
+        raise ValueError(
+            f"a test set must be text, not what `prepare` made of it. Received: {corpus.name}"
+        )
+    _check_translator(arguments)
+    scorer = TextScorer(tokenize=arguments.tokenize, lowercase=arguments.lowercase)
+    # What makes a reference readable text: of a vocabulary of split text, its joining.
+    plain_text = Tokenizers.load(arguments.run_dir).target.plain_text
+    corpus.check()
+    sources, references = zip(*corpus, strict=True)
+    translations = _translate_function(arguments)(list(sources))
+    for score in scorer(translations, map(plain_text, references)).values():
+        write_lines([f"{score.text}\t{score.signature}"])
+
+
+def _check_translator(arguments):
+    """Raises a `FileNotFoundError` if what translates is not there."""
+    from keras_transformer.artifacts import newest_version
+    from keras_transformer.evaluation import check_saved_model
+    from keras_transformer.experiment.run_folder import check_run
+
+    if arguments.backend == "python":
+        _check_run(arguments)
+        return
+    check_run(arguments.run_dir)  # whose tokenizer reads the references
+    if arguments.backend == "savedmodel":
+        check_saved_model(newest_version(arguments.artifact))
+
+
+def _translate_function(arguments):
+    """`list[str] -> list[str]` of the run or of the artifact, which checks all before the first."""
+    if arguments.backend == "litert":
+        from keras_transformer_runner.runner import Runner
+
+        return Runner(arguments.artifact).translate
+    if arguments.backend == "savedmodel":
+        from keras_transformer.artifacts import check_whole, newest_version
+        from keras_transformer.evaluation import saved_model_translate
+
+        path = newest_version(arguments.artifact)
+        check_whole(path)
+        start_tensorflow()
+        return saved_model_translate(path)
+    return _load_run(arguments).translator().translate
+
+
+def export(arguments):
+    check_size(optional=True, max_source_length=arguments.max_source_length)
+    path = _new_artifact(arguments)
+    check_writable(path)
+    for samples in (arguments.samples, arguments.references, arguments.calibration):
+        if samples is not None:
+            check_file(samples)
+    _check_run(arguments)
+    run = _load_run(arguments)
+    longest = arguments.max_source_length
+    longest = run.max_source_length if longest is None else longest
+    options = {
+        "samples": listed_lines(arguments.samples) or run.samples_within(longest),
+        "strategy": run.strategy,
+        "target_tokenizer": run.target_tokenizer,
+        "max_source_length": longest,
+    }
+    if arguments.form == "savedmodel":
+        from keras_transformer.export.serving.saved_model import export_saved_model
+
+        options |= {"ids_only": arguments.ids_only, "measure_latency": True}
+        report = export_saved_model(run.model, run.tokenizer, path, **options)
+    else:
+        from keras_transformer.export.litert.export_translator import export_litert
+        from keras_transformer.export.litert.graphs import SIGNATURES
+
+        options |= {
+            "mode": arguments.mode,
+            "references": listed_lines(arguments.references),
+            "calibration_samples": listed_lines(arguments.calibration),
+        }
+        if arguments.signatures == "all":
+            options["signatures"] = SIGNATURES
+        report = export_litert(run.model, run.tokenizer, path, **options)
+    print(
+        f"{path}: {report.identical} of {report.samples} samples as in Python, "
+        f"{report.token_agreement:.2%} of the tokens; {report.size_bytes / 1e6:.1f} MB, "
+        f"{report.seconds_a_sample * 1e3:.1f} ms a sentence"
+    )
+    if arguments.form == "savedmodel":
+        _print_serving_facts(path)
+
+
+def _new_artifact(arguments):
+    """The folder to make; of a model for TF Serving, the next version in the one that is named."""
+    if arguments.form == "savedmodel":
+        from keras_transformer.artifacts import next_version
+
+        return next_version(arguments.output)
+    from keras_transformer_runner.atomic import check_unheld
+
+    check_unheld(arguments.output)
+    if os.path.exists(arguments.output):
+        raise FileExistsError(f"the artifact needs a new folder. Received: {arguments.output}")
+    return arguments.output
+
+
+def _print_serving_facts(path):
+    """What a server needs, and how long its calls take, cold and warm."""
+    from keras_transformer.artifacts import read_facts
+
+    facts = read_facts(path)
+    ops = ", ".join(facts["requires"]["tensorflow_text"])
+    print(f"a server needs TensorFlow Text for {ops}" if ops else "a server needs TensorFlow alone")
+    for call in facts["latency"]:
+        print(
+            f"{call['signature']}, {call['rows']} rows: {call['cold_seconds'] * 1e3:.1f} ms cold, "
+            f"{call['warm_seconds'] * 1e3:.1f} ms warm"
+        )

@@ -1,0 +1,269 @@
+"""From ids to batches: a closed set of shapes, in an order that can be resumed.
+
+Everything about a batch but the token ids is planned in advance from the lengths of the pairs, so
+that the number of batches is exact, skipping is free, and XLA compiles once per bucket. A corpus
+is a number of shards, one when it is in memory; an epoch goes through them one at a time.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_transformer.data.buckets import check_buckets, check_integer, choose_buckets
+from keras_transformer.data.tokenized import TokenizedCorpus, tokenize_corpus
+
+__all__ = [
+    "TokenizedCorpus",
+    "batches_per_epoch",
+    "choose_buckets",
+    "evaluation_batches",
+    "tokenize_corpus",
+    "training_batches",
+]
+
+_KEY_BITS = 40  # random bits of a sort key, below the bucket number
+_SHARD_SEED_BITS = 32  # what shards add to the seed lies above these
+
+
+def batches_per_epoch(corpus, *, batch_tokens, buckets=None):
+    """The exact number of batches that one pass over the corpus takes."""
+    return _Plan.make(corpus, batch_tokens, buckets).count
+
+
+def training_batches(
+    corpus,
+    ids,
+    *,
+    batch_tokens,
+    buckets=None,
+    seed=0,
+    start_epoch=0,
+    skip_batches=0,
+    epochs=None,
+):
+    """Shuffled batches, epoch after epoch, for `model.fit`.
+
+    A pair goes to the first bucket that holds its longer side. All batches of bucket i have the
+    same shape `(B_i, L_i)` with `B_i * L_i <= batch_tokens` (but at least one row); rows are
+    spread evenly over a bucket's batches, and what is still missing in its last one is rows of
+    pads. Every pair is seen exactly once an epoch. Shards, their pairs and their batches are in an
+    order that depends on `(seed, epoch)` alone, so a run that stopped continues with the very
+    batches it would have seen, and reads no shard that it is done with.
+
+    Args:
+        corpus: A `TokenizedCorpus`, or a `PreparedCorpus`, of which two shards are in memory.
+        ids: What knows `pad_id`, `bos_id` and `eos_id`: a tokenizer or a `TransformerConfig`.
+        batch_tokens: The most positions of a batch, a side.
+        buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
+        seed: An integer >= 0.
+        start_epoch: The epoch to begin with.
+        skip_batches: Batches of that epoch to leave out.
+        epochs: How many epochs to give; `None` for no end.
+
+    Returns:
+        A `tf.data.Dataset` of `({"source_ids", "target_ids"}, labels)`, all int32 `(B_i, L_i)`:
+        source and labels end in EOS, `target_ids` are the labels shifted right behind BOS.
+
+    Raises:
+        ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
+    """
+    import tensorflow as tf
+
+    plan = _Plan.make(corpus, batch_tokens, buckets)
+    check_integer("seed", seed, minimum=0)
+    check_integer("start_epoch", start_epoch, minimum=0)
+    check_integer("skip_batches", skip_batches, minimum=0)
+    if epochs is not None:
+        check_integer("epochs", epochs, minimum=1)
+    if skip_batches > plan.count:
+        raise ValueError(
+            "`skip_batches` must be at most the batches of an epoch. "
+            f"Received: skip_batches={skip_batches}, batches of an epoch={plan.count}"
+        )
+
+    def shards_of(epoch):
+        skip = tf.where(epoch == start_epoch, tf.constant(skip_batches, tf.int64), 0)
+        shards, first = plan.shard_order(tf.stack([tf.constant(seed, tf.int64), epoch]), skip)
+        epochs_of_shards = tf.fill(tf.shape(shards), epoch)
+        return tf.data.Dataset.from_tensor_slices((epochs_of_shards, shards, first))
+
+    def arrange(epoch, shard, pairs):
+        shard_seed = shard * (1 << _SHARD_SEED_BITS) + seed  # `seed` itself for the only shard
+        return pairs.shuffled(tf.stack([shard_seed, epoch]))
+
+    end = np.iinfo(np.int64).max if epochs is None else start_epoch + epochs
+    shards = tf.data.Dataset.range(start_epoch, end).flat_map(shards_of)
+    size = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * plan.count - skip_batches
+    return _assembled(_pairs_of_batches(shards, corpus, plan, arrange), ids, size)
+
+
+def evaluation_batches(corpus, ids, *, batch_tokens, buckets=None):
+    """The batches of `training_batches` once, in the order of each shard within a bucket."""
+    import tensorflow as tf
+
+    plan = _Plan.make(corpus, batch_tokens, buckets)
+    # No shard is skipped, but those without a pair are.
+    shards = tf.where(plan.shard_batches > 0)[:, 0]
+    zeros = tf.zeros_like(shards)
+    shards = tf.data.Dataset.from_tensor_slices((zeros, shards, zeros))
+    batches = _pairs_of_batches(shards, corpus, plan, lambda epoch, shard, pairs: pairs.in_order())
+    return _assembled(batches, ids, plan.count)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Plan:
+    """How many batches of which shape each shard gives.
+
+    The fields are int64 tensors, so that a `tf.data` graph captures and does not copy them.
+    """
+
+    bucket_shape: object  # (buckets, 2) rows and length of its batches, in all shards
+    shard_pairs: object  # (shards, buckets) pairs
+    shard_batches: object  # (shards,) batches
+    count: int  # batches of an epoch
+
+    @classmethod
+    def make(cls, corpus, batch_tokens, buckets):
+        import tensorflow as tf
+
+        check_integer("batch_tokens", batch_tokens, minimum=1)
+        counts = corpus.length_counts
+        buckets = choose_buckets(corpus) if buckets is None else buckets
+        check_buckets(buckets, longest=int(np.flatnonzero(counts.sum(axis=0))[-1]))
+        ends = np.concatenate([[0], np.minimum(np.add(buckets, 1), counts.shape[1])])
+        below = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+        pairs = np.diff(below[:, ends], axis=1)
+        most_rows = np.maximum(1, batch_tokens // np.asarray(buckets, np.int64))
+        batches = -(-pairs // most_rows)
+        # Even batches leave the fewest rows of pads; of several shards, the fullest decides.
+        rows = (-(-pairs // np.maximum(batches, 1))).max(axis=0)
+        fields = np.stack([rows, buckets], axis=1), pairs, batches.sum(axis=1)
+        with tf.device("CPU"):
+            fields = [tf.constant(field, tf.int64) for field in fields]
+        return cls(*fields, int(batches.sum()))
+
+    def shard_order(self, seed, skip):
+        """Shards shuffled, and the first batch of each when an epoch's first `skip` are left out.
+
+        A shard of which nothing is left is not among them.
+        """
+        import tensorflow as tf
+
+        keys = tf.random.stateless_uniform(
+            [len(self.shard_batches)],
+            seed * [-1, 1] - [1, 0],  # no shard's own
+            minval=0,
+            maxval=1 << _KEY_BITS,
+            dtype=tf.int64,
+            alg="philox",
+        )
+        order = tf.argsort(keys, stable=True)
+        batches = tf.gather(self.shard_batches, order)
+        first = tf.maximum(skip - (tf.cumsum(batches) - batches), 0)
+        left = first < batches
+        return tf.cast(order, tf.int64)[left], first[left]
+
+    def pairs(self, shard, lengths):
+        """The `_ShardPlan` of a shard whose pairs need `lengths` (pairs,)."""
+        import tensorflow as tf
+
+        pairs = tf.gather(self.shard_pairs, shard)
+        rows, length = tf.unstack(self.bucket_shape, axis=1)
+        batches = -(-pairs // tf.maximum(rows, 1))
+        batch_bucket = tf.repeat(tf.range(len(pairs), dtype=tf.int64), batches)
+        number = tf.range(len(batch_bucket), dtype=tf.int64)
+        number -= tf.gather(tf.cumsum(batches) - batches, batch_bucket)
+        bucket_end = tf.cumsum(pairs)
+        start = tf.gather(bucket_end - pairs, batch_bucket)
+        start += number * tf.gather(rows, batch_bucket)
+        end = tf.minimum(start + tf.gather(rows, batch_bucket), tf.gather(bucket_end, batch_bucket))
+        bucket = tf.searchsorted(length, tf.cast(lengths, tf.int64), out_type=tf.int64)
+        slices = tf.stack([start, end], axis=1)
+        return _ShardPlan(bucket, slices, tf.gather(self.bucket_shape, batch_bucket))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _ShardPlan:
+    """Which slices of a shard's pairs, sorted by bucket, are its batches; int64 tensors."""
+
+    bucket: object  # (pairs,) bucket of each pair
+    slices: object  # (batches, 2) first pair and the one behind the last
+    shapes: object  # (batches, 2) rows and length
+
+    def shuffled(self, seed):
+        """Pairs sorted by bucket and shuffled within; slices and shapes of shuffled batches."""
+        import tensorflow as tf
+
+        pairs = tf.shape(self.bucket)[0]
+        keys = tf.random.stateless_uniform(
+            [pairs + tf.shape(self.slices)[0]],
+            seed,
+            minval=0,
+            maxval=1 << _KEY_BITS,
+            dtype=tf.int64,
+            alg="philox",  # the same on every machine
+        )
+        order = tf.argsort(keys[pairs:])
+        rows = tf.argsort(keys[:pairs] + self.bucket * (1 << _KEY_BITS))
+        return rows, tf.gather(self.slices, order), tf.gather(self.shapes, order)
+
+    def in_order(self):
+        """The same, in the order of the shard within a bucket."""
+        import tensorflow as tf
+
+        return tf.argsort(self.bucket, stable=True), self.slices, self.shapes
+
+
+def _pairs_of_batches(shards, corpus, plan, arrange):
+    """From a dataset of `(epoch, shard, first batch)` to one of sources, targets and shapes.
+
+    `arrange(epoch, shard, plan of the shard)` decides the order.
+    """
+    import tensorflow as tf
+
+    read = corpus.shard_reader()
+
+    def load(epoch, shard, first):
+        source, target = read(shard)
+        lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
+        return (source, target, first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
+
+    def batches_of(source, target, first, rows, slices, shapes):
+        def batch(number):
+            pairs = rows[slices[number, 0] : slices[number, 1]]
+            return tf.gather(source, pairs), tf.gather(target, pairs), shapes[number]
+
+        return tf.data.Dataset.range(first, tf.shape(slices, tf.int64)[0]).map(batch)
+
+    loaded = shards.map(load)
+    if len(plan.shard_batches) > 1:
+        loaded = loaded.prefetch(1)  # the next shard is read while this one trains
+    return loaded.flat_map(batches_of)
+
+
+def _assembled(dataset, ids, size):
+    """Turns pairs and shapes into padded ids; `size` is the number of batches."""
+    import tensorflow as tf
+
+    def padded(ragged, shape):
+        """Pieces, and pieces with EOS, as `shape`; and whether a row holds a pair."""
+        pieces = tf.ensure_shape(ragged.to_tensor(ids.pad_id, shape=shape), (None, None))
+        lengths = ragged.row_lengths()
+        missing = shape[0] - tf.shape(lengths, tf.int64)[0]
+        lengths = tf.pad(lengths, [[0, missing]], constant_values=-1)[:, None]
+        ends = tf.range(shape[1]) == lengths
+        return pieces, tf.where(ends, tf.constant(ids.eos_id, tf.int32), pieces), lengths >= 0
+
+    def assemble(source, target, shape):
+        _, source_ids, _ = padded(source, shape)
+        pieces, labels, is_pair = padded(target, shape)
+        # Shift right: the pieces follow BOS, and EOS is no input. Rows of pads stay so. Where
+        # pairs are packed, the next one's BOS stands in the place of an EOS.
+        first = tf.where(is_pair, tf.constant(ids.bos_id, tf.int32), ids.pad_id)
+        rest = tf.where(pieces == ids.eos_id, tf.constant(ids.bos_id, tf.int32), pieces)[:, :-1]
+        target_ids = tf.concat([first, rest], axis=1)
+        return {"source_ids": source_ids, "target_ids": target_ids}, labels
+
+    dataset = dataset.map(assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
+    return dataset.prefetch(tf.data.AUTOTUNE)

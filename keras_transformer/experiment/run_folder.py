@@ -1,0 +1,268 @@
+"""The folder of a run: what lies where, making it at once, and loading it."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import warnings
+from pathlib import Path
+
+from keras_transformer.arguments import check_size
+from keras_transformer.config import TransformerConfig
+from keras_transformer.experiment.experiment import Experiment
+from keras_transformer.experiment.record import MODEL_FILE, RECORD_FILE, check_record, write_record
+from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer_runner.atomic import TargetInUseError, locked, new_folder
+from keras_transformer_runner.folders import received
+from keras_transformer_runner.integrity import checksum
+from keras_transformer_runner.lines import read_lines
+from keras_transformer_runner.tokenizers import Tokenizer
+
+CONFIG_FILE = "config.json"
+EXPERIMENT_FILE = "experiment.toml"
+METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.txt"
+# What `atomic` names things while it writes: what is written, and locks.
+_LEFT_BEHIND = re.compile(r"\.[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|\.(.+)\.lock")
+_TRAINING = "training"  # is locked in the folder while a process trains there
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run, loaded.
+
+    Attributes:
+        model: The trained `Transformer`, in float32 whatever it was trained in, so that its text
+            is the same on every runtime.
+        tokenizer: The `Tokenizer` of its source.
+        target_tokenizer: That of its target: the same object where they share a vocabulary.
+        config: Its `TransformerConfig`.
+        experiment: The `Experiment` that made it.
+        samples: Some source sentences of its corpus, to compare an exported model on.
+    """
+
+    model: object
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    config: TransformerConfig
+    experiment: Experiment
+    samples: tuple
+
+    @property
+    def strategy(self):
+        """The decoding strategy of the experiment."""
+        return self.experiment.decoding.search()
+
+    def with_decoding(self, **changes):
+        """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        decoding = dataclasses.replace(self.experiment.decoding, **changes)
+        experiment = dataclasses.replace(self.experiment, decoding=decoding)
+        return dataclasses.replace(self, experiment=experiment)
+
+    @property
+    def max_source_length(self):
+        """Most source tokens to translate: 1024, or as many as training saw."""
+        return max(1024, self.experiment.data.max_length)
+
+    def samples_within(self, max_source_length):
+        """The sentences of the validation set to compare an export on that are no longer.
+
+        Args:
+            max_source_length: Most source tokens, EOS included.
+
+        Raises:
+            ValueError: if all are longer.
+        """
+        check_size(max_source_length=max_source_length)
+        lengths = [len(self.tokenizer.encode(text)) + 1 for text in self.samples]
+        found = tuple(
+            text
+            for text, length in zip(self.samples, lengths, strict=True)
+            if length <= max_source_length
+        )
+        if lengths and not found:
+            raise ValueError(
+                "`max_source_length` must not be below the shortest of the run's samples, "
+                f"{min(lengths)} tokens. Received: max_source_length={max_source_length}"
+            )
+        return found
+
+    def translator(self, *, jit_compile=False):
+        """A `Translator` with the experiment's strategy; `jit_compile` is its argument."""
+        from keras_transformer.translation import Translator
+
+        return Translator(
+            self.model,
+            self.tokenizer,
+            strategy=self.strategy,
+            target_tokenizer=self.target_tokenizer,
+            max_source_length=self.max_source_length,
+            jit_compile=jit_compile,
+        )
+
+
+def load_run(run_dir):
+    """Loads a run folder that `train` has finished.
+
+    Args:
+        run_dir: The folder.
+
+    Returns:
+        A `Run`.
+
+    Raises:
+        FileNotFoundError: if the folder is no run, a file of it is missing, or training has not
+            finished.
+        ValueError: if a file is not what `train` has left.
+    """
+    run_dir = Path(run_dir)
+    check_finished(run_dir)
+    if not check_record(run_dir, (MODEL_FILE, CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE)):
+        warnings.warn(
+            f"{run_dir} has no {RECORD_FILE}, as the first runs had none: whether its files are "
+            "damaged is not known",
+            stacklevel=2,
+        )
+    import keras
+
+    from keras_transformer.models.transfer import in_float32
+
+    tokenizers = Tokenizers.load(run_dir)
+    return Run(
+        model=in_float32(keras.models.load_model(run_dir / MODEL_FILE, compile=False)),
+        tokenizer=tokenizers.source,
+        target_tokenizer=tokenizers.target,
+        config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
+        experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
+        samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
+    )
+
+
+def check_run(run_dir):
+    """Raises a `FileNotFoundError` that says what a folder is, if it is no run."""
+    if not (Path(run_dir) / EXPERIMENT_FILE).is_file():
+        raise FileNotFoundError(
+            f"a run folder must hold {EXPERIMENT_FILE}. Received: {received(run_dir)}"
+        )
+
+
+def check_finished(run_dir):
+    """Raises a `FileNotFoundError` if a folder is no run, or training has not finished."""
+    check_run(run_dir)
+    if not (Path(run_dir) / MODEL_FILE).is_file():
+        raise FileNotFoundError(
+            f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
+            f"Received: {run_dir}"
+        )
+
+
+def model_fingerprint(run_dir):
+    """A hash of the model and the tokenizers of a finished run."""
+    tokenizers = Tokenizers.load(run_dir)
+    return (checksum(Path(run_dir) / MODEL_FILE), *(each.fingerprint for each in tokenizers))
+
+
+def check_folder(run_dir, experiment, resume):
+    """Whether the folder holds an interrupted run of the experiment.
+
+    Raises:
+        FileExistsError: if it holds anything else, or `resume` is `False`.
+        FileNotFoundError, ValueError: if a file of it is missing or damaged.
+    """
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        if os.path.ismount(run_dir):  # nothing can be renamed to it
+            raise FileExistsError(
+                "a new run needs a folder within a volume, not where the volume is mounted. "
+                f"Received: {run_dir}"
+            )
+        return False
+    if not (run_dir / EXPERIMENT_FILE).is_file():
+        raise FileExistsError(
+            f"a run needs a new or empty folder, or one that holds a run. Received: {run_dir}"
+        )
+    check_record(run_dir, (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE), unread={MODEL_FILE})
+    found = Experiment.load(run_dir / EXPERIMENT_FILE)
+    if found != experiment:
+        raise FileExistsError(
+            "a run folder belongs to one experiment; choose another folder. "
+            f"Received: {run_dir}, which differs in {', '.join(_differences(found, experiment))}"
+        )
+    if (run_dir / MODEL_FILE).exists():
+        raise FileExistsError(
+            "a finished run is not trained again; use it with `translate` or `export`, or choose "
+            f"another folder. Received: {run_dir}"
+        )
+    if not resume:
+        raise FileExistsError(
+            f"an interrupted run goes on only with `resume=True`. Received: {run_dir}"
+        )
+    return True
+
+
+def _differences(one, other):
+    one, other = one.to_dict(), other.to_dict()
+    return [
+        f"{section}.{key}"
+        for section in one
+        for key in sorted({*one[section], *other[section]})
+        if one[section].get(key) != other[section].get(key)
+    ]
+
+
+def hold_folder(held, run_dir, experiment, resume):
+    """Holds a run folder, so that no other process trains in it.
+
+    Args:
+        held: A `contextlib.ExitStack` that lasts as long as training.
+        run_dir, experiment, resume: As of `check_folder`.
+
+    Raises:
+        FileExistsError: as `check_folder`.
+        TargetInUseError: if another process trains there.
+    """
+    check_folder(run_dir, experiment, resume)
+    try:
+        held.enter_context(locked(run_dir))
+    except TargetInUseError:
+        raise
+    except OSError:  # a folder that is mounted may stand where nothing can be written
+        if not run_dir.exists():
+            raise
+    if check_folder(run_dir, experiment, resume):  # which another may have made by now
+        hold_inside(held, run_dir)
+        if not (run_dir / RECORD_FILE).exists():
+            names = (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE, *Tokenizers.files(run_dir))
+            write_record(run_dir, {name: run_dir / name for name in names})
+
+
+def hold_inside(held, run_dir):
+    """Holds a run folder also against who sees it by another path, and tidies it up."""
+    held.enter_context(locked(run_dir / _TRAINING))
+    for path in sorted(run_dir.rglob(".*")):
+        if (found := _LEFT_BEHIND.fullmatch(path.name)) and (found[1] or _is_lock(path)):
+            # Whoever holds a target removes what is left of it; a target of the living stays.
+            target = path.with_name(found[found.lastindex])
+            with contextlib.suppress(TargetInUseError), locked(target):
+                pass
+
+
+def _is_lock(path):
+    """Whether a file is a lock of ours, signed or not yet."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "?"
+    return not text or text.startswith('{"pid": ')
+
+
+def create_folder(run_dir, texts, tokenizers):
+    """Makes a run folder, which the caller holds, appear with all its first files at once.
+
+    Args:
+        run_dir: The folder, which must be new or empty.
+        texts: Content by file name.
+        tokenizers: The `Tokenizers`, which are saved there too.
+    """
+    with new_folder(run_dir, what="a run", lock=False) as folder:
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        tokenizers.save(folder)
+        write_record(folder, {path.name: path for path in folder.iterdir()})

@@ -1,0 +1,300 @@
+"""The sections of an experiment file, each with its checks."""
+
+import dataclasses
+
+from keras_transformer.data.buckets import check_ascending
+from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
+
+SENTENCEPIECE_OPTIONS = {
+    "model_type": "unigram",
+    "character_coverage": 1.0,
+    "byte_fallback": False,
+    "split_digits": False,
+    "normalization": "nmt_nfkc",
+    "max_sentences": None,
+}
+# Which options of [tokenizer] go with which type.
+TOKENIZER_OPTIONS = {
+    "sentencepiece": {"vocab_size", *SENTENCEPIECE_OPTIONS},
+    "vocabulary": {"vocab_size", "min_count", "joiner"},
+    "characters": {"min_count"},
+    "bytes": set(),
+}
+SCHEDULES = ("paper", "inverse_sqrt")
+OPTIMIZERS = ("adam", "adamw")
+BEST_BY = ("loss", "bleu", "chrf")
+STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSection:
+    """`[data]`: the sentence pairs to train on, and those to validate on.
+
+    Attributes:
+        source: Sentences of the source language, one a line; or, without `target`, a file with
+            both sides (tab-separated, or JSON lines by its name), a dataset `"tfds:NAME/CONFIG"`,
+            or a folder that `prepare` wrote, tokenizers included. Files may be gzip.
+        target: The translations, line for line.
+        tsv: The same as `source` for a tab-separated file.
+        valid_source, valid_target, valid_tsv: The same for validation; may be left out.
+        format: What `source` and `valid_source` are, where the name does not tell: see
+            `text.open_corpus`.
+        source_key, target_key: Keys of JSON lines, or features of a dataset.
+        split, valid_split: Of a dataset.
+        invalid: What becomes of a faulty line: `"error"` or `"skip"`.
+        max_length: Pairs with a side of more ids than this, EOS included, are left out.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    tsv: str | None = None
+    valid_source: str | None = None
+    valid_target: str | None = None
+    valid_tsv: str | None = None
+    format: str | None = None
+    source_key: str | None = None
+    target_key: str | None = None
+    split: str = "train"
+    valid_split: str = "validation"
+    invalid: str = "error"
+    max_length: int = 128
+
+    PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
+
+    def __post_init__(self):
+        _check_files(self, "")
+        if any((self.valid_source, self.valid_target, self.valid_tsv)):
+            _check_files(self, "valid_")
+        check_choice("data.invalid", self.invalid, ("error", "skip"))
+        check_least(self, max_length=2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerSection:
+    """`[tokenizer]`: which, learnt how, or read from where.
+
+    Attributes:
+        type: `"sentencepiece"`, `"vocabulary"` (text that is already split, such as `@@ ` BPE),
+            `"characters"` or `"bytes"`.
+        joint: Whether both sides share one vocabulary.
+        file: A tokenizer's file, instead of learning one (a SentencePiece model, or what `save`
+            wrote).
+        target_file: The target's, where it has one of its own.
+        vocab_size: Ids wanted, of each side; 8000 for SentencePiece, all pieces for a vocabulary.
+        model_type, character_coverage, byte_fallback, split_digits, normalization,
+            max_sentences: Of `SentencePieceTokenizer.train`.
+        min_count: Of a vocabulary and of characters: what occurs less often is unknown.
+        joiner: Of a vocabulary: the end of a piece that goes on.
+    """
+
+    type: str = "sentencepiece"
+    joint: bool = True
+    file: str | None = None
+    target_file: str | None = None
+    vocab_size: int | None = None
+    model_type: str = "unigram"
+    character_coverage: float = 1.0
+    byte_fallback: bool = False
+    split_digits: bool = False
+    normalization: str = "nmt_nfkc"
+    max_sentences: int | None = None
+    min_count: int = 1
+    joiner: str = "@@"
+
+    PATHS = ("file", "target_file")
+
+    def __post_init__(self):
+        check_choice("tokenizer.type", self.type, tuple(TOKENIZER_OPTIONS))
+        check_least(self, vocab_size=5, max_sentences=1, min_count=1)
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        known = {"type", "joint", *self.PATHS, *TOKENIZER_OPTIONS[self.type]}
+        if self.file:
+            known -= TOKENIZER_OPTIONS[self.type]
+        for name, default in defaults.items():
+            if name not in known and getattr(self, name) != default:
+                learnt = "a tokenizer that is read from a file" if self.file else repr(self.type)
+                raise ValueError(
+                    f"`tokenizer.{name}` does not go with {learnt}. "
+                    f"Received: {name}={getattr(self, name)!r}"
+                )
+        if self.type == "sentencepiece" and not self.file:
+            names = ("model_type", "character_coverage", "normalization", "max_sentences")
+            check_training_options(
+                self.options()["vocab_size"], *(getattr(self, name) for name in names)
+            )
+        if self.target_file and not self.file:
+            raise ValueError(
+                "`tokenizer.target_file` goes with `tokenizer.file`. "
+                f"Received: target_file={self.target_file!r}, file=None"
+            )
+
+    @property
+    def is_joint(self):
+        """Whether one tokenizer serves both sides."""
+        return self.joint and not self.target_file
+
+    def options(self):
+        """The keywords that learning a tokenizer of this type takes."""
+        names = TOKENIZER_OPTIONS[self.type]
+        options = {name: getattr(self, name) for name in names}
+        if self.type == "sentencepiece" and self.vocab_size is None:
+            options["vocab_size"] = 8000
+        return options
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSection:
+    """`[training]`.
+
+    Attributes:
+        max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
+        max_epochs: Stop after this many passes over the data.
+        batch_tokens: Positions in a batch, a side.
+        buckets: Lengths to pad to; chosen from the data when left out. Training pairs that are
+            longer than the last are left out, as those beyond `data.max_length` are.
+        pack: Whether several pairs share a row, of the length of the last bucket, so that hardly
+            anything is padded. There is one shape then, and the pairs of a row stay together.
+        accumulate_batches: Batches whose gradients make one update, each weighted by its tokens.
+        schedule: `"paper"` (equation 3, times `learning_rate_scale`) or `"inverse_sqrt"` (linear
+            warm-up to `learning_rate`, then decay with the root of the step).
+        warmup_steps: Updates of linear growth.
+        learning_rate_scale: Of the schedule `"paper"`.
+        learning_rate: The peak of the schedule `"inverse_sqrt"`.
+        optimizer: `"adam"`, or `"adamw"`, which decays kernels and embeddings only.
+        weight_decay: Of `"adamw"`.
+        label_smoothing: Of the loss.
+        r_drop: Weight of the R-Drop loss; 0 for none. Doubles the work of a step.
+        clipnorm: Global norm to clip gradients to; none when left out.
+        ema: Momentum of an exponential moving average of the weights, which is what is validated
+            and kept; none when left out.
+        seed: Decides weights, dropout and the order of the data.
+        jit_compile: Whether XLA compiles the training step.
+        average_checkpoints: Epoch snapshots that are kept and averaged at the end.
+        save_every_steps: Steps between two saves of the state inside an epoch.
+        score_every_epochs: Epochs between two translations of the validation set, whose BLEU and
+            chrF join the figures; 0 for none.
+        best_by: What the best snapshot is chosen by: `"loss"`, `"bleu"` or `"chrf"`.
+        patience: Stop after this many epochs without a better `best_by`; never when left out.
+        strategy: How several devices share the work: `"mirrored"` (all of this machine),
+            `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
+    """
+
+    max_minutes: float | None = None
+    max_epochs: int | None = None
+    batch_tokens: int = 4096
+    buckets: tuple[int, ...] | None = None
+    pack: bool = False
+    accumulate_batches: int = 1
+    schedule: str = "paper"
+    warmup_steps: int = 4000
+    learning_rate_scale: float = 1.0
+    learning_rate: float | None = None
+    optimizer: str = "adam"
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.1
+    r_drop: float = 0.0
+    clipnorm: float | None = None
+    ema: float | None = None
+    seed: int = 1
+    jit_compile: bool = True
+    average_checkpoints: int = 5
+    save_every_steps: int = 500
+    score_every_epochs: int = 0
+    best_by: str = "loss"
+    patience: int | None = None
+    strategy: str = "none"
+
+    PATHS = ()
+
+    def __post_init__(self):
+        if self.max_minutes is None and self.max_epochs is None:
+            raise ValueError(
+                "`[training]` must have `max_minutes` or `max_epochs`. Received: neither"
+            )
+        check_least(
+            self,
+            max_epochs=1,
+            batch_tokens=1,
+            accumulate_batches=1,
+            warmup_steps=1,
+            average_checkpoints=1,
+            save_every_steps=1,
+            score_every_epochs=0,
+            patience=1,
+            seed=0,
+            r_drop=0,
+            weight_decay=0,
+        )
+        for name in ("max_minutes", "learning_rate_scale", "learning_rate", "clipnorm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"`training.{name}` must be positive. Received: {value}")
+        for name in ("label_smoothing", "ema"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`training.{name}` must be a rate in [0, 1). Received: {value}")
+        if self.buckets is not None:
+            check_ascending("training.buckets", self.buckets, minimum=2)
+        check_choice("training.schedule", self.schedule, SCHEDULES)
+        check_choice("training.optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("training.best_by", self.best_by, BEST_BY)
+        check_choice("training.strategy", self.strategy, STRATEGIES)
+        self._check_pairs()
+
+    def _check_pairs(self):
+        """Options that only mean something together."""
+        if (self.learning_rate is None) != (self.schedule == "paper"):
+            raise ValueError(
+                "`training.learning_rate` is the peak of the schedule 'inverse_sqrt', which needs "
+                f"it. Received: schedule={self.schedule!r}, learning_rate={self.learning_rate}"
+            )
+        if self.learning_rate_scale != 1.0 and self.schedule != "paper":
+            raise ValueError(
+                "`training.learning_rate_scale` goes with the schedule 'paper'. "
+                f"Received: schedule={self.schedule!r}"
+            )
+        if self.weight_decay and self.optimizer != "adamw":
+            raise ValueError(
+                "`training.weight_decay` goes with the optimizer 'adamw'. "
+                f"Received: optimizer={self.optimizer!r}, weight_decay={self.weight_decay}"
+            )
+        if self.strategy != "none" and self.accumulate_batches > 1:
+            raise ValueError(
+                "`training.accumulate_batches` does not go with a strategy: Keras cannot sum "
+                "gradients of replicas inside its condition. More replicas make larger batches. "
+                f"Received: strategy={self.strategy!r}, "
+                f"accumulate_batches={self.accumulate_batches}"
+            )
+        if self.strategy == "multi_worker" and self.max_minutes is not None:
+            raise ValueError(
+                "`training.max_minutes` does not go with the strategy 'multi_worker', whose "
+                "workers must stop at the same step: use `max_epochs`. "
+                f"Received: {self.max_minutes}"
+            )
+        if self.best_by != "loss" and not self.score_every_epochs:
+            raise ValueError(
+                "`training.best_by` needs `score_every_epochs`, unless it is 'loss'. "
+                f"Received: best_by={self.best_by!r}, score_every_epochs=0"
+            )
+
+
+def _check_files(data, prefix):
+    tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
+    if bool(tsv) == bool(source) or (target is not None and not (source and target)):
+        raise ValueError(
+            f"`[data]` must have either `{prefix}tsv` or `{prefix}source`, which `{prefix}target` "
+            f"may go with. Received: {prefix}source={source}, {prefix}target={target}, "
+            f"{prefix}tsv={tsv}"
+        )
+
+
+def check_choice(name, value, known):
+    if value not in known:
+        raise ValueError(f"`{name}` must be one of {known}. Received: {value!r}")
+
+
+def check_least(section, **least):
+    for name, minimum in least.items():
+        value = getattr(section, name)
+        if value is not None and value < minimum:
+            raise ValueError(f"`{name}` must be at least {minimum}. Received: {name}={value}")

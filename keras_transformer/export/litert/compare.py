@@ -1,0 +1,232 @@
+"""All modes of one model side by side: what each costs, and what it loses."""
+
+import dataclasses
+import json
+import os
+import platform
+import shutil
+
+from keras_transformer.export.backend import check_backend
+from keras_transformer.export.litert.export_translator import (
+    Expected,
+    calibration_for,
+    device_translator,
+    write_mode,
+)
+from keras_transformer.export.litert.measure import measure
+from keras_transformer.export.litert.modes import MODES, mode_named
+from keras_transformer.export.parity import checked_references, checked_samples
+from keras_transformer_runner.atomic import new_folder
+from keras_transformer_runner.folder import FILES, REPORT
+
+_JSON = "report.json"
+_FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))
+_TIMED = 200  # sentences, for latency and memory
+_KEEPS, _REFUSED, _PYTHON = "#2f6db5", "#b0b0b0", "#d1632b"
+_KEPT = ("size_bytes", "identical", "token_agreement", "bleu", "ops")
+
+
+def compare_modes(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    references=None,
+    modes=None,
+    strategy=None,
+    target_tokenizer=None,
+    calibration_samples=None,
+    bleu_tokenize="13a",
+    max_source_length=512,
+    overwrite=False,
+):
+    """Exports a model in several modes, measures each, and writes a report.
+
+    The folder holds `report.json`, `report.md` and, where matplotlib is installed, `report.png`
+    (size against BLEU and speed), and for each mode a folder as `export_litert` writes it. A mode
+    that breaks its promise has its figures in the report, with the reason, and no folder.
+
+    Each mode is timed in a fresh process, one sentence at a time on one thread, on up to 200 of
+    the samples. Nothing else should run on the machine.
+
+    Args:
+        model, tokenizer, samples, references, strategy, target_tokenizer, calibration_samples,
+            bleu_tokenize, max_source_length: As in `export_litert`.
+        path: The folder to make.
+        modes: Keys of `MODES`; all when `None`.
+        overwrite: Whether the folder of an earlier report is replaced; no other ever is.
+
+    Returns:
+        The content of `report.json`, a dict: `modes` has a dict for each mode with `size_bytes`,
+        `bytes_a_parameter`, `token_agreement`, `identical`, `bleu`, `refused` (what it breaks of
+        its promise, a list), `ops`, and the figures of `measure`.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, RuntimeError: As `export_litert`.
+    """
+    check_backend()
+    modes = list(MODES) if modes is None else list(modes)
+    for mode in modes:
+        mode_named(mode)
+    translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
+    samples = checked_samples(samples)
+    references = checked_references(references, samples, bleu_tokenize)
+    replaces = _FILES if overwrite else None
+    with new_folder(path, replaces=replaces, mark=_JSON, what="an export") as folder:
+        expected = Expected.of(translator, samples, references, bleu_tokenize)
+        rows = {}
+        for mode in modes:
+            calibration = calibration_for(mode, translator, expected, calibration_samples)
+            rows[mode] = _mode(folder / mode, translator, mode, expected, calibration)
+        report = {**_head(translator, expected), "modes": rows}
+        (folder / _JSON).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        (folder / "report.md").write_text(markdown(report), encoding="utf-8")
+        figure = plot(report)
+        if figure is not None:
+            figure.savefig(folder / "report.png")
+    return report
+
+
+def _head(translator, expected):
+    strategy = translator.strategy
+    return {
+        "parameters": translator.model.count_params(),
+        "search": {"name": type(strategy).__name__, **dataclasses.asdict(strategy)},
+        "sentences": len(expected.samples),
+        "python_bleu": expected.bleu,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+    }
+
+
+def _mode(folder, translator, mode, expected, calibration):
+    """One mode's figures; its folder stays only if it keeps its promise."""
+    folder.mkdir()
+    found = write_mode(folder, translator, mode, expected, calibration)
+    found.write(folder / REPORT)
+    row = {name: getattr(found, name) for name in _KEPT}
+    row["bytes_a_parameter"] = (folder / "model.tflite").stat().st_size / found.parameters
+    row["runtime"] = found.runtime
+    row.update(measure(folder, expected.samples[:_TIMED]))
+    row["refused"] = [reason.partition(", first at")[0] for reason in found.broken_promises()]
+    if row["refused"]:
+        shutil.rmtree(folder)
+    return row
+
+
+def markdown(report):
+    """The report as a page with a table."""
+    search, has_bleu = report["search"], report["python_bleu"] is not None
+    lines = [
+        "# LiteRT modes side by side",
+        "",
+        f"{report['parameters']:,} parameters, {search['name']}"
+        + (f" of {search['beam_size']}" if "beam_size" in search else "")
+        + f", {report['sentences']:,} sentences; {report['machine']}, one thread.",
+        *([f"BLEU in Python: {report['python_bleu']:.2f}."] if has_bleu else []),
+        "",
+        "| mode | MB | bytes a parameter | tokens as in Python | equal texts | BLEU | median ms "
+        "| p95 ms | tokens/s | load ms | first ms | peak MB | |",
+        "|---|" + "---:|" * 11 + "---|",
+        *(_table_row(mode, row, report) for mode, row in report["modes"].items()),
+        "",
+        "MB: the folder, tokenizer included. Latency: text to text, one sentence at a time. Load: "
+        "opening the folder, imports not counted. First: the first sentence, with what the runtime "
+        "prepares. Peak: resident memory of the whole process, Python included.",
+        "",
+        *_reasons(report),
+        *_delegates(report),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table_row(mode, row, report):
+    def shown(value, form):
+        return "" if value is None else format(value, form)
+
+    cells = [
+        mode,
+        f"{row['size_bytes'] / 1e6:.2f}",
+        f"{row['bytes_a_parameter']:.3f}",
+        f"{row['token_agreement']:.2%}",
+        f"{row['identical']} of {report['sentences']}",
+        shown(row["bleu"], ".2f"),
+        f"{1e3 * row['median_seconds']:.2f}",
+        f"{1e3 * row['p95_seconds']:.2f}",
+        f"{row['tokens_a_second']:.0f}",
+        f"{1e3 * row['load_seconds']:.0f}",
+        f"{1e3 * row['first_seconds']:.0f}",
+        shown(row["peak_bytes"] and row["peak_bytes"] / 1e6, ".0f"),
+        "refused" if row["refused"] else "",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _reasons(report):
+    for mode, row in report["modes"].items():
+        if row["refused"]:
+            yield f"`{mode}` is refused: {'; '.join(row['refused'])}."
+            yield ""
+
+
+def _delegates(report):
+    groups = {}
+    for mode, row in report["modes"].items():
+        key = (tuple(row["delegates"]), tuple(row["ops"]), row["runtime"])
+        groups.setdefault(key, []).append(mode)
+    for (delegates, ops, runtime), modes in groups.items():
+        yield (
+            f"**{', '.join(modes)}** on {runtime}, delegates: {', '.join(delegates) or 'none'}; "
+            f"ops: {', '.join(ops)}."
+        )
+        yield ""
+
+
+def plot(report):
+    """Size against BLEU (agreement, without references) and against speed.
+
+    Returns:
+        A `matplotlib.figure.Figure`, or `None` where matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(9.6, 4.0), dpi=120, layout="constrained", facecolor="white")
+    quality, speed = figure.subplots(1, 2)
+    rows = report["modes"].values()
+    if report["python_bleu"] is None:
+        agreement = [100 * row["token_agreement"] for row in rows]
+        _points(quality, report, "tokens as in Python, %", agreement)
+    else:
+        _points(quality, report, "BLEU", [row["bleu"] for row in rows])
+        quality.axhline(report["python_bleu"], color=_PYTHON, linewidth=1, linestyle="--")
+        quality.annotate(
+            "Python", (1, report["python_bleu"]), (-4, -11), color=_PYTHON, ha="right",
+            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+    _points(speed, report, "tokens a second", [row["tokens_a_second"] for row in rows])
+    speed.set_ylim(bottom=0)
+    return figure
+
+
+def _points(axis, report, title, values):
+    """A dot for each mode: its size to the right, a value upwards."""
+    rows = report["modes"]
+    sizes = [row["size_bytes"] / 1e6 for row in rows.values()]
+    above = []  # points with their names above them
+    for (mode, row), size, value in zip(rows.items(), sizes, values, strict=True):
+        color = _REFUSED if row["refused"] else _KEEPS
+        axis.plot(size, value, "o", color=color, markersize=6)
+        near = [0.1 * max(sizes), 0.08 * (max(values) - min(values))]
+        is_free = all(abs(size - x) > near[0] or abs(value - y) > near[1] for x, y in above)
+        above += [(size, value)] if is_free else []
+        place = (5, 4) if is_free else (5, -11)
+        axis.annotate(mode, (size, value), place, textcoords="offset points", fontsize=8)
+    axis.set_title(title, fontsize=11, loc="left")
+    axis.set_xlabel("MB on disk", color="#555555")
+    axis.set_xlim(0, 1.25 * max(sizes))
+    axis.margins(y=0.15)
+    axis.grid(color="#e6e6e6", linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)

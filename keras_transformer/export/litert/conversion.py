@@ -1,0 +1,91 @@
+"""Graphs of TensorFlow -> the bytes of a LiteRT file, in any `Mode`."""
+
+import contextlib
+import functools
+import tempfile
+
+from keras_transformer.export.litert.modes import mode_named
+from keras_transformer.layers.lowering.folding import without_weight_folding
+from keras_transformer.quiet import quiet
+
+# A flatbuffer's offsets have 31 bits; a little is left for the graph.
+MOST_BYTES = 2**31 - 2**24
+
+
+def check_size(model):
+    """Raises ValueError where the model is too large for LiteRT, before any work is done.
+
+    Quantizing does not help: it begins with a file in float32.
+    """
+    parameters = model.count_params()
+    size = 4 * parameters
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"a model must have at most {MOST_BYTES // 4:,} parameters, as a LiteRT file is "
+            f"written in float32 first and must stay below 2 GiB. Received: {parameters:,} "
+            f"parameters, {size / 2**30:.2f} GiB. A smaller vocabulary, embeddings that are "
+            "shared (`embedding_sharing='all'`) or a narrower model help; a server takes any "
+            "size: `export_saved_model`"
+        )
+
+
+def convert(module, mode, calibration=None, place=None):
+    """Converts the signatures of a module to one LiteRT file with builtin ops only.
+
+    Args:
+        module: A `tf.Module` with a dict `signatures` of concrete functions, which are traced when
+            it is asked for: a quantized mode has its own graphs (see `layers.lowering.folding`).
+        mode: Key of `MODES`.
+        calibration: A `calibration.Calibration`; required by modes that are calibrated.
+        place: Where files lie meanwhile: the folder of the export, which is removed if the process
+            is killed; the system's own place when `None`.
+
+    Returns:
+        `(content, graph)`: the bytes of the file, and the same as `flatbuffer.read` gives it.
+
+    Raises:
+        ValueError: if `mode` is unknown, or needs a calibration that is not there.
+    """
+    from keras_transformer.export.litert import flatbuffer
+    from keras_transformer.export.litert.calibration import statistics
+    from keras_transformer.export.litert.partitions import without_border_copies
+    from keras_transformer.export.litert.quantization import quantized
+
+    number_format = mode_named(mode)
+    needed = number_format.is_calibrated
+    if needed and (calibration is None or not calibration.rows):
+        raise ValueError(
+            f"mode {mode!r} must have sentences to calibrate on. "
+            f"Received: calibration={calibration!r}"
+        )
+    is_quantized = number_format.weight_bits <= 8
+    with without_weight_folding() if is_quantized else contextlib.nullcontext():
+        signatures = module.signatures
+    to_file = functools.partial(float_file, place=place)
+    graph = flatbuffer.read(to_file(module, signatures))
+    flatbuffer.lookups_for_gathers(graph)
+    flatbuffer.argmax_for_top_1(graph)
+    seen = statistics(calibration, to_file) if needed else None
+    graph = quantized(graph, number_format, seen)
+    without_border_copies(graph)
+    content = flatbuffer.write_small(graph) if mode != "float32" else flatbuffer.write(graph)
+    return content, flatbuffer.read(content)
+
+
+def float_file(module, signatures, place=None):
+    """The bytes of a float32 LiteRT file, as the converter leaves them.
+
+    Args:
+        module: A `tf.Module` that tracks the variables of the graphs.
+        signatures: A dict of concrete functions.
+        place: As in `convert`.
+    """
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory(dir=place) as folder, quiet():
+        tf.saved_model.save(module, folder, signatures=signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, signature_keys=list(signatures)
+        )
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        return bytes(converter.convert())

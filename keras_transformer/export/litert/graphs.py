@@ -1,0 +1,226 @@
+"""The graphs that a device runs, with their names: what an app relies on."""
+
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.decoding import Greedy, Sampling, decode, generate
+from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.generation import source_limits
+from keras_transformer.export.backend import variables
+from keras_transformer.layers import masks
+from keras_transformer.models.cache import Cache
+
+DEVICE_SIGNATURE = "translate"
+STEP_SIGNATURES = ("encode", "decode_step")
+SIGNATURES = (DEVICE_SIGNATURE, *STEP_SIGNATURES)
+
+
+def check_signatures(signatures):
+    """The signatures as a tuple, in the order of `SIGNATURES`.
+
+    Raises:
+        TypeError: if they are one string.
+        ValueError: if one is unknown, `translate` is missing, or `encode` and `decode_step` do
+            not come together.
+    """
+    if isinstance(signatures, (str, bytes)):
+        raise TypeError(f"`signatures` must be several names. Received: {signatures!r}")
+    signatures = tuple(signatures)
+    chosen = tuple(name for name in SIGNATURES if name in signatures)
+    if set(signatures) - set(SIGNATURES) or chosen not in ((DEVICE_SIGNATURE,), SIGNATURES):
+        raise ValueError(
+            f"`signatures` must be {(DEVICE_SIGNATURE,)}, or all of {SIGNATURES}. "
+            f"Received: {signatures}"
+        )
+    return chosen
+
+
+def check_search(strategy):
+    """Raises ValueError for a search that LiteRT's ops cannot do, before any work is done."""
+    if isinstance(strategy, Sampling):
+        raise ValueError(
+            "a LiteRT file holds a greedy or a beam search; a SavedModel samples as well. "
+            f"Received: strategy={strategy!r}"
+        )
+
+
+class DeviceModule(tf.Module):
+    """A `Transformer` as graphs for a device, ids in and ids out, one sentence at a time.
+
+    `translate`: `source_ids` (1, S) int32, pieces and EOS, no pads -> `target_ids` (1, T) int32,
+    pieces and EOS, then pads. A search that gives scores has also `hypotheses` (1, N, T) int32,
+    best first, and `scores` (1, N) float32; what it has not found has a score below -1e29.
+
+    For apps that show a translation as it grows:
+
+    `encode`: `source_ids` as above -> `limit` (1,) int32, the most tokens of the translation, and
+    what `decode_step` carries. Each decoder block i has `memory_i_keys` (1, N, S, H) and
+    `memory_i_values` (1, N, S, U) float32, the source's, and `cache_i_keys` (1, N, T, H) and
+    `cache_i_values` (1, N, T, U), empty. `memory_mask` (1, S) int32 is 1 at real source tokens.
+
+    `decode_step`: all of these but `limit`, `token_ids` (1, 1) int32, BOS at first and then the
+    last token, and `position` (1,) int32, tokens decoded so far -> `logits` (1, V) float32 of the
+    next token, the new `cache_i_keys` and `cache_i_values`, and, where the search is greedy and
+    asks nothing of what was decoded before, `next_ids` (1,) int32, the token that it takes.
+
+    No input has rank 0: runtimes on ARM crash on one.
+
+    Args:
+        model: A `Transformer`.
+        strategy: A search strategy, for `translate`; if it is `Greedy`, for `decode_step` too.
+        signatures: Names of those wanted. All share the weights in the file, but each that runs
+            costs a copy of its own in memory.
+    """
+
+    def __init__(self, model, strategy, signatures=(DEVICE_SIGNATURE,)):
+        super().__init__()
+        self.model_variables = variables(model)
+        ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
+        graphs = {DEVICE_SIGNATURE: (_translate(model, strategy), (ids,))}
+        chosen = check_signatures(signatures)
+        if chosen != (DEVICE_SIGNATURE,):
+            graphs["encode"] = (_encode(model, strategy), (ids,))
+        self._functions = {
+            name: tf.function(graph, input_signature=specs)
+            for name, (graph, specs) in graphs.items()
+        }
+        if "encode" in graphs:
+            carried = self._functions["encode"].get_concrete_function().structured_outputs
+            specs = {
+                name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
+                for name, tensor in carried.items()
+                if name != "limit"
+            }
+            self._functions["decode_step"] = _step_function(model, strategy, specs)
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return {name: graph.get_concrete_function() for name, graph in self._functions.items()}
+
+
+def _translate(model, strategy):
+    def translate(source_ids):
+        found = decode(model, source_ids, strategy)
+        return {"target_ids": found.ids, **_scored(found.hypotheses)}
+
+    return translate
+
+
+def _scored(hypotheses):
+    """The outputs that a search with scores has more; none of another."""
+    if hypotheses.scores is None:
+        return {}
+    return {"hypotheses": hypotheses.ids, "scores": hypotheses.scores}
+
+
+def _encode(model, strategy):
+    def encode(source_ids):
+        limits, slots = source_limits(source_ids, strategy, model.config)
+        cache = model.start(model.encode(source_ids), slots)
+        mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
+        return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+
+    return encode
+
+
+def _step_function(model, strategy, carried):
+    """`decode_step` for tensors of the specs `carried`, by name."""
+    chooses = None
+    if isinstance(strategy, Greedy):
+        constraints = Constraints(strategy, model.config)
+        if not constraints.reads_output:
+            chooses = strategy.chooser(constraints)
+
+    def decode_step(token_ids, position, carried):
+        position = ops.squeeze(position, 0)
+        cache = _cache(model, carried)
+        logits, cache = model.step(token_ids, cache, position)
+        logits = ops.squeeze(logits, 1)
+        outputs = {"logits": logits, **_named(cache, ("cache",))}
+        if chooses is not None:
+            outputs["next_ids"] = chooses(logits, position, None)
+        return outputs
+
+    token_ids = tf.TensorSpec((1, 1), tf.int32, name="token_ids")
+    position = tf.TensorSpec((1,), tf.int32, name="position")
+    return tf.function(decode_step, input_signature=(token_ids, position, carried))
+
+
+def _named(cache, parts):
+    """The tensors of a `Cache` by the names that an app knows."""
+    named = {}
+    for index, block in enumerate(cache.blocks):
+        for part, tensors in zip(("cache", "memory"), block, strict=True):
+            for kind, tensor in zip(("keys", "values"), tensors, strict=True):
+                if part in parts:
+                    named[f"{part}_{index}_{kind}"] = tensor
+    return named
+
+
+def _cache(model, named):
+    """The inverse of `_named`: the `Cache` of the model."""
+    blocks = tuple(
+        tuple(
+            tuple(named[f"{part}_{index}_{kind}"] for kind in ("keys", "values"))
+            for part in ("cache", "memory")
+        )
+        for index in range(model.config.decoder_layers)
+    )
+    mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
+    slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+    return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
+
+
+class LanguageModelModule(tf.Module):
+    """A `LanguageModel` as one graph for a device, one prompt at a time.
+
+    `generate`: `prompt_ids` (1, P) int32, pieces without BOS and EOS; one pad for an empty
+    prompt -> `target_ids` (1, T) int32, the prompt, what follows and EOS, then pads, and the
+    outputs with scores of `DeviceModule`.
+
+    Args:
+        model: A `LanguageModel`.
+        strategy: A search strategy.
+    """
+
+    def __init__(self, model, strategy):
+        super().__init__()
+        self.model_variables = variables(model)
+
+        def generate_ids(prompt_ids):
+            found = generate(model, prompt_ids, strategy)
+            return {"target_ids": found.ids, **_scored(found.hypotheses)}
+
+        ids = tf.TensorSpec((1, None), tf.int32, name="prompt_ids")
+        self._generate = tf.function(generate_ids, input_signature=[ids])
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return {"generate": self._generate.get_concrete_function()}
+
+
+class ClassifierModule(tf.Module):
+    """A `SequenceClassifier` or `TokenClassifier` as one graph for a device, one text at a time.
+
+    `classify`: `source_ids` (1, S) int32, no pads -> `logits` float32, (1, C) or (1, S, C).
+
+    Args:
+        model: The classifier.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self.model_variables = variables(model)
+
+        def classify(source_ids):
+            return {"logits": model(source_ids, training=False)}
+
+        ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
+        self._classify = tf.function(classify, input_signature=[ids])
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return {"classify": self._classify.get_concrete_function()}

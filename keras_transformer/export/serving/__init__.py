@@ -1,0 +1,1 @@
+"""The SavedModel that TF Serving runs: its graphs, its inputs, and what it says of itself."""

@@ -1,0 +1,89 @@
+"""What a SavedModel says of itself: its calls, its bounds, its ops and what a server needs."""
+
+import pathlib
+
+from keras_transformer.export.serving.graphs import ABOUT, IDS_SIGNATURE
+from keras_transformer_runner.integrity import checksum
+from keras_transformer_runner.tokenizers.base import BYTES_A_TOKEN
+
+
+def facts(graphs, signatures, ops):
+    """The contents of `assets.extra/serving.json`, but for the latencies.
+
+    Args:
+        graphs: The `ServingGraphs`.
+        signatures: Their concrete functions as loaded, by name.
+        ops: Names of all ops, sorted.
+    """
+    translator = graphs.translator
+    longest, strategy = translator.max_source_length, translator.strategy
+    return {
+        "signatures": {
+            name: {
+                "about": ABOUT[IDS_SIGNATURE if graphs.ids_only else name],
+                "inputs": _specs(function.structured_input_signature[1]),
+                "outputs": _specs(function.structured_outputs),
+            }
+            for name, function in signatures.items()
+        },
+        "bounds": {
+            "source_tokens": longest,
+            "text_bytes": None if graphs.ids_only else BYTES_A_TOKEN * longest,
+            "target_tokens": _most_target_tokens(longest, strategy, translator.model.config),
+            "n_best": graphs.max_n_best,
+        },
+        "strategy": repr(strategy),
+        "ops": list(ops),
+        "requires": requirements(ops),
+    }
+
+
+def checksums(folder):
+    """The SHA-256 of each file of a SavedModel by its path, but for those that servers ignore."""
+    folder = pathlib.Path(folder)
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in files]
+    return {name: checksum(folder / name) for name in names if not name.startswith("assets.extra/")}
+
+
+def requirements(ops):
+    """What a server must link beside TensorFlow's own ops, and what it must allow.
+
+    Args:
+        ops: Names of all ops.
+    """
+    import tensorflow as tf
+
+    others = [op for op in ops if not hasattr(tf.raw_ops, op)]
+    return {
+        "tensorflow": f"as new as {tf.__version__}, which made it; an older one may lack ops",
+        "tensorflow_text": others,  # which the official TF Serving binaries link
+        "xla": any("Xla" in op for op in ops),
+    }
+
+
+def op_names(folder):
+    """Names of all ops in the graphs of a SavedModel, sorted."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
+    nodes = []
+    for meta_graph in saved_model_pb2.SavedModel.FromString(content).meta_graphs:
+        nodes.extend(meta_graph.graph_def.node)
+        for function in meta_graph.graph_def.library.function:
+            nodes.extend(function.node_def)
+    return tuple(sorted({node.op for node in nodes}))
+
+
+def _specs(tensors):
+    """Dtype and shape of each, `?` where a size is free."""
+
+    def sizes(shape):
+        return ", ".join("?" if size is None else str(size) for size in shape)
+
+    return {name: f"{one.dtype.name} ({sizes(one.shape)})" for name, one in tensors.items()}
+
+
+def _most_target_tokens(longest, strategy, config):
+    limits = (longest + strategy.extra_length, strategy.max_length, config.max_positions)
+    return min(limit for limit in limits if limit is not None)

@@ -1,0 +1,252 @@
+"""The graphs that a server runs, with their names: what a client of a SavedModel relies on."""
+
+import dataclasses
+import functools
+
+import tensorflow as tf
+
+from keras_transformer.decoding import decode, score
+from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.export.backend import variables
+from keras_transformer.export.serving import inputs as rows
+from keras_transformer.export.serving.pieces import in_pieces
+from keras_transformer.translation.translation import with_scores
+
+TEXT_SIGNATURE = "serving_default"
+IDS_SIGNATURE = "translate_ids"
+SOURCE_IDS = tf.TensorSpec((None, None), tf.int32, name="source_ids")
+
+# Most tokens of the rows that run at once, pads included; what is larger runs in pieces, for a
+# server's memory has a bound (benchmarks/serving_memory.py). The logits of all tokens are the most
+# that `score` has, the cache of all tokens, in each beam, the most that a search has. Most calls
+# are smaller: 32 rows of 128 tokens are one piece of a search.
+SCORED_TOKENS, ENCODED_TOKENS, SEARCHED_TOKENS = 2048, 4096, 4096
+SEARCHED_BEAMS = 4  # with more of them, as many tokens fewer
+
+# What a reader of the export's own description finds beside names and shapes.
+ABOUT = {
+    "serving_default": "The translation of each text; empty for an empty text and for one that is "
+    "too long (`translate` tells which).",
+    "translate": "The `n_best` translations of each text, best first, with scores. n_best 0 means "
+    "as many as the export's strategy gives. Behind `counts`, translations are empty and scores "
+    "-1e30.",
+    "translate_ids": "Pieces and EOS, then pads, to the same. Pads behind a row cost nothing.",
+    "score": "The model's log-probability of a given translation, EOS included, with the search's "
+    "length penalty in `score` and by token; 0 at pads.",
+    "encode": "The encoder's states; 0 where `mask` is false, which is at pads.",
+    "embed": "The mean of a text's encoder states, EOS's included.",
+}
+
+
+class ServingModule(tf.Module):
+    """A translator, with its model and tokenizers, as exportable graphs.
+
+    No row runs longer than the translator's `max_source_length`, and none changes another's
+    answer: a row that cannot be answered is empty, and its `status` names the fault.
+
+    `serving_default`: `text` (B,) string -> `translation` (B,) string.
+    `translate`: `text`, `n_best` (B,) int32 -> `translations` (B, N) string, `scores` (B, N)
+    float32, `truncated` (B, N) boolean, `counts` (B,) int32, `status` (B,) string; N is fixed.
+    `translate_ids`: `source_ids` (B, S) int32, pieces and EOS, then pads -> `target_ids` (B, T)
+    int32, pieces and EOS, then pads, `status`.
+    `score`: `text`, `target` (B,) string -> `log_prob`, `score` (B,) float32, `target_ids` (B, T)
+    int32, `token_log_probs` (B, T) float32, `status`.
+    `encode`: `text` -> `states` (B, S, D) float32, `mask` (B, S) boolean, `status`.
+    `embed`: `text` -> `embedding` (B, D) float32, `status`.
+
+    Args:
+        translator: A `Translator`.
+        ids_only: Whether only `translate_ids` is made, also under the name `serving_default`: no
+            tokenizer, and none of its ops, is inside then.
+    """
+
+    def __init__(self, translator, *, ids_only=False):
+        super().__init__()
+        # Tracked so that they are saved: the weights, and the tokenizers' models.
+        self.model_variables = variables(translator.model)
+        if not ids_only:
+            self.tokenizer = translator.tokenizer.tf_resources
+            self.target_tokenizer = translator.target_tokenizer.tf_resources
+        self.graphs = ServingGraphs(translator, ids_only)
+
+    @property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        return self.graphs.signatures
+
+
+class ServingGraphs:
+    """The graphs of a `ServingModule`.
+
+    No `tf.Module`, which would save, and list beside the signatures, all functions that it holds.
+    """
+
+    def __init__(self, translator, ids_only):
+        self.translator = translator
+        self.ids_only = ids_only
+
+    @property
+    def max_n_best(self):
+        """N, the most translations of a text that a call can have."""
+        strategy = self.translator.strategy
+        return getattr(strategy, "beam_size", getattr(strategy, "n_best", 1))
+
+    @functools.cached_property
+    def signatures(self):
+        """Concrete functions by signature name."""
+        text = tf.TensorSpec((None,), tf.string, name="text")
+        n_best = tf.TensorSpec((None,), tf.int32, name="n_best")
+        target = tf.TensorSpec((None,), tf.string, name="target")
+        graphs = {IDS_SIGNATURE: (self._translate_ids, [SOURCE_IDS])}
+        if self.ids_only:
+            graphs[TEXT_SIGNATURE] = graphs[IDS_SIGNATURE]
+        else:
+            graphs |= {
+                TEXT_SIGNATURE: (self._serving_default, [text]),
+                "translate": (self._translate, [text, n_best]),
+                "score": (self._score, [text, target]),
+                "encode": (self._encode, [text]),
+                "embed": (self._embed, [text]),
+            }
+        return {
+            name: _traced(graph, specs).get_concrete_function()
+            for name, (graph, specs) in graphs.items()
+        }
+
+    @functools.cached_property
+    def _best_search(self):
+        """`source_ids` -> best ids (B, T). Traced once for all signatures that need no scores."""
+        model, strategy = self.translator.model, self.translator.strategy
+        if getattr(strategy, "scores", True):  # the other search finds the same
+            return lambda source_ids: self._scored_search(source_ids)[0][:, 0]
+
+        def search(source_ids):
+            return (decode(model, source_ids, strategy).ids,)
+
+        return _traced(
+            lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
+        )
+
+    @functools.cached_property
+    def _scored_search(self):
+        """`source_ids` -> ids (B, N, T) and scores (B, N)."""
+        model, strategy = self.translator.model, self.translator.strategy
+        changes = {}
+        if hasattr(strategy, "token_log_probs"):  # which no signature gives
+            changes["token_log_probs"] = strategy.token_log_probs
+        strategy = dataclasses.replace(with_scores(strategy, self.max_n_best), **changes)
+
+        def search(source_ids):
+            found = decode(model, source_ids, strategy).hypotheses
+            return found.ids, found.scores
+
+        return _traced(
+            lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
+            [SOURCE_IDS],
+        )
+
+    def _searched(self, search, source_ids, dtypes):
+        beams = max(SEARCHED_BEAMS, self.translator.strategy.beams)
+        tokens = SEARCHED_TOKENS * SEARCHED_BEAMS // beams
+        return in_pieces(search, [source_ids], tokens, dtypes)
+
+    def _source(self, text):
+        """`source_ids` (B, S) and (B,) boolean: the text is too long, and its row all pads."""
+        tokenizer = self.translator.tokenizer
+        pieces, too_long = rows.rows_of_text(text, tokenizer, self.translator.max_source_length)
+        return rows.ended(pieces, too_long, tokenizer), too_long
+
+    def _serving_default(self, text):
+        ids = self._best_search(self._source(text)[0])
+        return {"translation": self.translator.target_tokenizer.tf_decode(ids)}
+
+    def _translate_ids(self, source_ids):
+        translator = self.translator
+        source_ids, too_long, outside = rows.rows_of_ids(
+            source_ids, translator.model.config, translator.max_source_length
+        )
+        return {
+            "target_ids": self._best_search(source_ids),
+            "status": rows.status_of([(rows.OUTSIDE, outside), (rows.TOO_LONG, too_long)]),
+        }
+
+    def _translate(self, text, n_best):
+        config, tokenizer = self.translator.model.config, self.translator.target_tokenizer
+        source_ids, too_long = self._source(text)
+        n_best = rows.as_many(n_best, text, "n_best")
+        status = rows.status_of(
+            [
+                (rows.BAD_N_BEST, (n_best < 0) | (n_best > self.max_n_best)),
+                (rows.TOO_LONG, too_long),
+            ]
+        )
+        ids, scores = self._scored_search(source_ids)
+        wanted = tf.where(n_best == 0, getattr(self.translator.strategy, "n_best", 1), n_best)
+        # An empty text has one translation, which is empty.
+        wanted = tf.where(rows.has_content(source_ids, config), wanted, 1)
+        wanted = tf.where(status == rows.OK, wanted, 0)[:, tf.newaxis]
+        given = (scores > IMPOSSIBLE / 2) & (tf.range(self.max_n_best) < wanted)
+        ids = tf.where(given[:, :, tf.newaxis], ids, config.pad_id)
+        texts = tokenizer.tf_decode(tf.reshape(ids, (-1, tf.shape(ids)[2])))
+        ends = tf.reduce_any(ids == config.eos_id, axis=2)
+        is_some = tf.reduce_any(ids != config.pad_id, axis=2)
+        size = (-1, self.max_n_best)  # a size that is known stands in the signature
+        return {
+            "translations": tf.reshape(texts, size),
+            "scores": tf.reshape(tf.where(given, scores, IMPOSSIBLE), size),
+            "truncated": tf.reshape(is_some & ~ends, size),
+            "counts": tf.reduce_sum(tf.cast(given, tf.int32), axis=1),
+            "status": status,
+        }
+
+    def _score(self, text, target):
+        translator = self.translator
+        config, tokenizer = translator.model.config, translator.target_tokenizer
+        source_ids, too_long = self._source(text)
+        target = rows.as_many(target, text, "target")
+        pieces, target_too_long = rows.rows_of_text(target, tokenizer, translator.max_source_length)
+        # No text for no text has no tokens, not even EOS, and so the log-probability 0.
+        is_none = ~rows.has_content(source_ids, config) & (pieces.row_lengths() == 0)
+        blank = too_long | target_too_long | is_none
+        target_ids = rows.ended(rows.without(pieces, blank), blank, tokenizer)
+        log_probs, totals = in_pieces(
+            lambda *ids: score(translator.model, *ids),
+            [source_ids, target_ids],
+            SCORED_TOKENS,
+            (tf.float32, tf.float32),
+        )
+        lengths = tf.reduce_sum(tf.cast(target_ids != config.pad_id, tf.float32), axis=1)
+        return {
+            "log_prob": totals,
+            "score": translator.strategy.score_of(totals, lengths),
+            "target_ids": target_ids,
+            "token_log_probs": log_probs,
+            "status": rows.status_of(
+                [(rows.TOO_LONG, too_long), (rows.TARGET_TOO_LONG, target_too_long)]
+            ),
+        }
+
+    def _encode(self, text):
+        source_ids, too_long = self._source(text)
+        mask = source_ids != self.translator.model.config.pad_id
+
+        def encode(source_ids):
+            return (tf.cast(self.translator.model.encode(source_ids).states, tf.float32),)
+
+        (states,) = in_pieces(encode, [source_ids], ENCODED_TOKENS, (tf.float32,))
+        states = tf.where(mask[:, :, tf.newaxis], states, 0.0)
+        status = rows.status_of([(rows.TOO_LONG, too_long)])
+        return {"states": states, "mask": mask, "status": status}
+
+    def _embed(self, text):
+        found = self._encode(text)
+        lengths = tf.reduce_sum(tf.cast(found["mask"], tf.float32), axis=1, keepdims=True)
+        mean = tf.reduce_sum(found["states"], axis=1) / tf.maximum(lengths, 1.0)
+        return {"embedding": mean, "status": found["status"]}
+
+
+def _traced(graph, specs):
+    """A function with one graph, however many others call it."""
+    # Nothing here is Python's `if` or `while` over tensors, and converting all code takes longer
+    # than tracing it.
+    return tf.function(graph, input_signature=specs, autograph=False)

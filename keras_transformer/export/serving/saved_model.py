@@ -1,0 +1,164 @@
+"""Export for TF Serving: a SavedModel that takes strings and gives strings."""
+
+import json
+import pathlib
+import time
+
+import numpy as np
+
+from keras_transformer.artifacts import FACTS
+from keras_transformer.export.backend import check_backend
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.serving.description import checksums, facts, op_names
+from keras_transformer.export.serving.graphs import IDS_SIGNATURE, TEXT_SIGNATURE, ServingModule
+from keras_transformer.export.serving.warmup import (
+    BATCH_SIZES,
+    WARMUP,
+    latencies,
+    warmup_requests,
+    write_warmup,
+)
+from keras_transformer.translation import Translator
+from keras_transformer_runner.atomic import new_folder
+from keras_transformer_runner.integrity import sealed
+
+REPORT = "assets.extra/parity.json"
+_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
+_FILES += (REPORT, FACTS, WARMUP)
+
+
+def export_saved_model(
+    model,
+    tokenizer,
+    path,
+    *,
+    samples,
+    strategy=None,
+    target_tokenizer=None,
+    max_source_length=1024,
+    ids_only=False,
+    warmup_batch_sizes=BATCH_SIZES,
+    measure_latency=False,
+    overwrite=False,
+):
+    """Writes a SavedModel, runs it, and compares its text with Python's.
+
+    The folder holds all it needs, tokenizer included, names no path, and can be moved. Any
+    process with TensorFlow and TensorFlow Text can serve it; so can the TF Serving binary, which
+    links the ops of TensorFlow Text. It contains no XLA op, which that binary refuses by default.
+    `ServingModule` documents its signatures. In `assets.extra` lie `parity.json`, `serving.json`
+    (signatures, bounds, ops, what a server needs, latency) and
+    `tf_serving_warmup_requests`, which TF Serving runs before it answers.
+
+    Args:
+        model: A `Transformer`, trained or not.
+        tokenizer: Its tokenizer; that of the source, where the target has another.
+        path: The folder to make. TF Serving wants a number: see `next_version`.
+        samples: Sentences to compare on, at least one.
+        strategy: Search strategy; `Greedy()` when `None`.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
+        max_source_length: Most tokens of a source, EOS included. The SavedModel answers a longer
+            one with nothing, and names the fault in `status`.
+        ids_only: Whether ids go in and come out, and no text: for runtimes that lack the ops of
+            TensorFlow Text.
+        warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
+        measure_latency: Whether those requests are run, cold and warm, which takes seconds.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+
+    Returns:
+        The `ParityReport`, which is also written to `assets.extra/parity.json`.
+
+    Raises:
+        FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
+            than an export writes.
+        TargetInUseError: if another process is writing it.
+        TypeError: if `samples` is one string.
+        ValueError: if a sample is longer than `max_source_length`, or a batch size is not
+            positive.
+        RuntimeError: if Keras runs on another backend than TensorFlow.
+        ParityError: if a text differs from Python's; nothing is written then.
+    """
+    import tensorflow as tf
+
+    check_backend()
+    samples = checked_samples(samples)
+    _check_batch_sizes(warmup_batch_sizes)
+    translator = Translator(
+        model,
+        tokenizer,
+        strategy,
+        target_tokenizer=target_tokenizer,
+        max_source_length=max_source_length,
+    )
+    replaces = _FILES if overwrite else None
+    with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:
+        module = ServingModule(translator, ids_only=ids_only)
+        tf.saved_model.save(module, str(folder), signatures=module.signatures)
+        (folder / REPORT).parent.mkdir(exist_ok=True)
+        loaded = tf.saved_model.load(str(folder))  # owns what its signatures use
+        expected = translator.translate(samples)
+        described = facts(module.graphs, loaded.signatures, op_names(folder))
+        requests = _requests(loaded.signatures, translator, samples, expected, warmup_batch_sizes)
+        if requests:
+            write_warmup(folder / WARMUP, requests)
+        described["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
+        described["sha256"] = checksums(folder)
+        text = json.dumps(sealed(described), indent=2) + "\n"
+        (folder / FACTS).write_text(text, encoding="utf-8")
+        report = _parity(folder, loaded.signatures, translator, samples, expected, ids_only)
+        report.check().write(folder / REPORT)
+    return report
+
+
+def _check_batch_sizes(sizes):
+    if any(type(size) is not int or size < 1 for size in sizes):
+        raise ValueError(
+            f"`warmup_batch_sizes` must be positive integers. Received: {tuple(sizes)!r}"
+        )
+
+
+def _requests(signatures, translator, samples, expected, batch_sizes):
+    rows = translator.pad([translator.source_ids(text) for text in samples])
+    return warmup_requests(signatures, _as_bytes(samples), _as_bytes(expected), rows, batch_sizes)
+
+
+def _as_bytes(texts):
+    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
+
+
+def _parity(folder, signatures, translator, samples, expected, ids_only):
+    target = translator.target_tokenizer
+    if ids_only:
+        rows = translator.pad([translator.source_ids(text) for text in samples])
+        run, inputs = signatures[IDS_SIGNATURE], {"source_ids": rows}
+        texts = [target.decode(row) for row in run(**inputs)["target_ids"].numpy()]
+    else:
+        run, inputs = signatures[TEXT_SIGNATURE], {"text": _as_bytes(samples)}
+        texts = [text.decode() for text in run(**inputs)["translation"].numpy()]
+    return ParityReport(
+        artefact="savedmodel",
+        mode=translator.model.policy.compute_dtype,
+        **compare(
+            samples,
+            [(text, target.encode(text)) for text in expected],
+            [(text, target.encode(text)) for text in texts],
+        ),
+        promised_agreement=1.0,
+        size_bytes=_size(folder),
+        seconds_a_sample=_seconds_a_sample(run, inputs),
+        ops=op_names(folder),
+    )
+
+
+def _seconds_a_sample(run, inputs, at_most=16):
+    ((name, values),) = inputs.items()
+    rows = [values[index : index + 1] for index in range(min(len(values), at_most))]
+    run(**{name: rows[0]})
+    start = time.perf_counter()
+    for row in rows:
+        run(**{name: row})
+    return (time.perf_counter() - start) / len(rows)
+
+
+def _size(folder):
+    return sum(file.stat().st_size for file in pathlib.Path(folder).rglob("*") if file.is_file())

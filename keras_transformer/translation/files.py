@@ -1,0 +1,212 @@
+"""Whole files: translated in full batches, in their order, within bounded memory, and resumed."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+
+from keras_transformer.arguments import check_choice, check_size
+from keras_transformer.outputs import Part, new_output
+from keras_transformer_runner.integrity import checksum
+from keras_transformer_runner.lines import one_line, read_lines
+
+FORMATS = ("lines", "jsonl")
+TOO_LONG = ("error", "skip")
+# What JSON leaves as it is and some reader takes for the end of a line.
+_JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """What a line of a file is, and what becomes of it.
+
+    Attributes:
+        format: `"lines"`: a sentence a line, a translation a line. `"jsonl"`: a JSON object a
+            line, which gets the key `translation`, or `translations` where several are asked for.
+        source_key: Where an object holds its text.
+        n_best: Translations a text, each with its score and whether the limit has cut it;
+            JSON lines only.
+        too_long: `"error"` stops at a text that is longer than the translator takes and names its
+            line; `"skip"` gives it an empty translation.
+    """
+
+    format: str = "lines"
+    source_key: str = "source"
+    n_best: int | None = None
+    too_long: str = "error"
+
+    def __post_init__(self):
+        check_choice(FORMATS, format=self.format)
+        check_choice(TOO_LONG, too_long=self.too_long)
+        check_size(optional=True, n_best=self.n_best)
+        if self.n_best is not None and self.format != "jsonl":
+            raise ValueError(
+                "`n_best` needs a place for several translations: format 'jsonl'. "
+                f"Received: n_best={self.n_best}, format={self.format!r}"
+            )
+
+    def read(self, path, seen=None):
+        """Yields `(number, text, record)` of each line, from 1; the record is of JSON lines.
+
+        Args:
+            path: The file; `"-"` is standard input.
+            seen: A hash of `hashlib`, to be updated with each line that is yielded.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if a line is no UTF-8, or no object with a string at `source_key`.
+        """
+        plain = self.format == "lines"
+        for number, line in enumerate(read_lines(path, plain=plain), start=1):
+            if seen is not None:
+                seen.update(f"{line}\n".encode())
+            if plain:
+                yield number, line, None
+            else:
+                yield number, *self._parsed(line, f"{path}, line {number}")
+
+    def _parsed(self, line, place):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get(self.source_key), str):
+            raise ValueError(
+                f"every line must be a JSON object with a string at {self.source_key!r}. "
+                f"Received: {place}: {line[:80]!r}"
+            )
+        return record[self.source_key], record
+
+    def translated(self, translator, items):
+        """The output lines of some `(number, text, record)`, in order.
+
+        Args:
+            translator: A `Translator`, or what has its `source_ids`, `translate` and
+                `translate_with_details`.
+            items: A list.
+
+        Raises:
+            ValueError: if a text is too long and `too_long` is `"error"`, with its line.
+        """
+        short = [item for item in items if self._fits(translator, *item[:2])]
+        texts = [text for _, text, _ in short]
+        if self.n_best is None:
+            found = translator.translate(texts)
+        else:
+            found = [
+                [
+                    {"text": each.text, "score": each.score, "truncated": each.truncated}
+                    for each in hypotheses
+                ]
+                for hypotheses in translator.translate_with_details(texts, n_best=self.n_best)
+            ]
+        by_number = {number: made for (number, _, _), made in zip(short, found, strict=True)}
+        nothing = "" if self.n_best is None else []
+        return [self._line(record, by_number.get(number, nothing)) for number, _, record in items]
+
+    def _fits(self, translator, number, text):
+        try:
+            translator.source_ids(text)
+        except ValueError as error:
+            if self.too_long == "error":
+                raise ValueError(f"line {number}: {error}") from error
+            return False
+        return True
+
+    def _line(self, record, made):
+        if record is None:
+            return made
+        key = "translation" if self.n_best is None else "translations"
+        return json_line({**record, key: made})
+
+
+def translate_file(
+    translator,
+    source,
+    output,
+    *,
+    form=None,
+    fingerprint="",
+    window=4096,
+    progress=lambda done: None,
+    lock=True,
+):
+    """Translates a file into a new one, of which nothing is lost when it is interrupted.
+
+    Lines are read `window` at a time, sorted by length into full batches, and written in their
+    order to `output` with `.part` behind its name, which becomes `output` at the end. The same
+    call goes on where an earlier one stopped. Memory does not grow with the file.
+
+    Args:
+        translator: A `Translator`.
+        source: The file to read, plain or gzip; `"-"` is standard input.
+        output: The file to make.
+        form: A `FileFormat`; a sentence a line when `None`.
+        fingerprint: Names what makes the translations of a line (model, search): a part that
+            another one has made is refused, as is one of another `form` or `source`.
+        window: Lines at a time.
+        progress: Called with the number of lines done, after each window.
+        lock: Whether to hold `output`; `False` within `new_output`.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        FileExistsError: if `output` exists, or a part of it that belongs to another job.
+        FileNotFoundError: if there is no `source`.
+        TargetInUseError: if another process is writing `output`.
+        ValueError: if a line is faulty, or there is none, or `source` changes meanwhile, or the
+            part of an interrupted job is damaged.
+    """
+    form, seen = form or FileFormat(), hashlib.sha256()
+    check_size(window=window)
+    with new_output(output, lock=lock) as path:
+        content, items = _content(source), form.read(source, seen)
+        if (first := next(items, None)) is None:
+            raise ValueError(f"a file must hold at least one line. Received: {source} is empty")
+        items = itertools.chain([first], items)
+        job = {"fingerprint": fingerprint, "form": dataclasses.asdict(form), "source": content}
+        with Part(path, job) as part:
+            if part.is_whole:
+                return part.lines
+            _skip(items, part, seen, source)
+            while chosen := list(itertools.islice(items, window)):
+                made = as_lines(form.translated(translator, chosen))
+                part.write(made, len(chosen), seen.hexdigest())
+                progress(part.lines)
+            if _content(source) != content:
+                raise ValueError(
+                    f"a file must not change while it is translated. Received: {source}; delete "
+                    f"{path.name}.part and its note to start anew"
+                )
+            part.become_output()
+            return part.lines
+
+
+def _content(source):
+    """Size and checksum of a file; `None` of a stream, which can be read only once."""
+    if str(source) == "-" or not os.path.isfile(source):
+        return None
+    return [os.path.getsize(source), checksum(source)]
+
+
+def _skip(items, part, seen, source):
+    """Reads what an earlier job has translated, and sees to it that it was the same."""
+    count = sum(1 for _ in itertools.islice(items, part.lines))
+    if part.lines and (count, seen.hexdigest()) != (part.lines, part.source_sha256):
+        raise ValueError(
+            "an interrupted translation goes on only with the lines that it began with. "
+            f"Received: {source}, of which the first {part.lines:,} lines are others or missing"
+        )
+
+
+def as_lines(texts):
+    """Texts as bytes, each a line whatever is in it."""
+    return "".join(one_line(text) + "\n" for text in texts).encode()
+
+
+def json_line(fields):
+    """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
+    line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
+    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates

@@ -1,0 +1,54 @@
+"""Translations as they grow: tokens one by one, and text of which nothing is taken back."""
+
+import functools
+
+import keras
+
+from keras_transformer.decoding.compiled import compiled_steps
+from keras_transformer.decoding.generation import source_limits
+from keras_transformer.decoding.token_loop import TokenSearch
+
+
+class TokenStream:
+    """The tokens of one sentence, each as soon as it is known.
+
+    Args:
+        model: A `Transformer` or an `Ensemble`.
+        strategy: `Greedy()` or `Sampling()` with one sample.
+
+    Raises:
+        ValueError: for another search, which may drop what it has begun with.
+    """
+
+    def __init__(self, model, strategy):
+        if not isinstance(strategy, TokenSearch) or strategy.beams != 1:
+            raise ValueError(
+                "a stream must have a search that takes no token back, `Greedy` or `Sampling` "
+                f"with `n_best=1`. Received: {strategy}"
+            )
+        strategy.check_ids(model.config, model.config.target_size)
+        self.eos_id = model.config.eos_id
+        step = functools.partial(model.step, beams=1)
+
+        def loop_of(source_ids):
+            limits, slots = source_limits(source_ids, strategy, model.config)
+            loop = strategy.loop(step, limits, slots, model.config, source_ids=source_ids)
+            return loop, slots
+
+        def begin(source_ids):
+            loop, slots = loop_of(source_ids)
+            return loop.start(model.start(model.encode(source_ids), slots, 1))
+
+        def advance(source_ids, state):
+            return loop_of(source_ids)[0].advance(state)
+
+        self._begin, self._advance = compiled_steps(begin, advance, model)
+
+    def __call__(self, source_ids):
+        """(1, S) int32, pieces and EOS -> an iterator over int tokens, without EOS."""
+        state = self._begin(source_ids)
+        while not keras.ops.convert_to_numpy(state.finished)[0]:
+            state = self._advance(source_ids, state)
+            token = int(keras.ops.convert_to_numpy(state.token_ids)[0, 0])
+            if token != self.eos_id:
+                yield token

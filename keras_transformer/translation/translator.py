@@ -1,0 +1,339 @@
+"""Text to text in Python: tokenize, batch by length, decode, detokenize."""
+
+import functools
+
+import keras
+import numpy as np
+
+from keras_transformer.arguments import check_flag, check_size
+from keras_transformer.decoding.alignment import align
+from keras_transformer.decoding.compiled import compiled
+from keras_transformer.decoding.generation import decode
+from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.scoring import score
+from keras_transformer.translation.copy_unknown import source_words, with_source_words
+from keras_transformer.translation.guides import check_tokenizer, guides_of
+from keras_transformer.translation.streaming import TokenStream
+from keras_transformer.translation.translation import Translation, hypotheses_of, with_scores
+from keras_transformer_runner.incremental_text import growing_text
+from keras_transformer_runner.tokenizers.base import check_text_size
+
+
+class Translator:
+    """Translates lists of strings with a model and its tokenizer.
+
+    Sentences are sorted by length and decoded in batches; each gets the text that it would get
+    alone. A second call traces nothing.
+
+    Args:
+        model: A `Transformer` or an `Ensemble`.
+        tokenizer: The tokenizer it was trained with; that of the source, where the target has
+            another.
+        strategy: A search strategy.
+        target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
+        batch_size: Sentences a batch.
+        max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
+            what was cut off would be missing from the answer. A model with learned positions
+            also limits it to `max_positions`.
+        replace_unknown: Whether an unknown word of a translation becomes the source's word that
+            it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). Takes a pass more
+            over sentences that hold one, and a `Transformer`.
+        jit_compile: Whether XLA compiles the search on TensorFlow. Greedy search is faster then,
+            beam search on a CPU is not; but it takes seconds for each new size: batches are
+            filled up to a power of two of rows and a multiple of 16 columns. For many sentences.
+
+    Raises:
+        TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
+            with `decoding.generate`.
+        ValueError: if a tokenizer and the model disagree on the vocabulary or a special id.
+    """
+
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        strategy=None,
+        *,
+        target_tokenizer=None,
+        batch_size=64,
+        max_source_length=1024,
+        replace_unknown=False,
+        jit_compile=False,
+    ):
+        if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
+            raise TypeError(
+                "`model` must be a `Transformer`, or have its `config`, `encode`, `start` and "
+                f"`step`. Received: {type(model).__name__}"
+            )
+        target_tokenizer = target_tokenizer or tokenizer
+        check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
+        check_tokenizer(
+            target_tokenizer, "target_tokenizer", model.config, model.config.target_size
+        )
+        check_size(batch_size=batch_size, max_source_length=max_source_length)
+        check_flag(replace_unknown=replace_unknown, jit_compile=jit_compile)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.strategy = strategy or Greedy()
+        self.batch_size = batch_size
+        self.max_source_length = min(
+            max_source_length, model.config.max_positions or max_source_length
+        )
+        self.replace_unknown = replace_unknown
+        self.jit_compile = jit_compile
+        self.strategy.check_ids(model.config, model.config.target_size)
+        # Graphs are traced when they first run: what nobody calls costs nothing.
+        self._score = compiled(functools.partial(score, model), model, 2)
+        self._align = compiled(functools.partial(align, model), model, 2)
+        self._searches = {}  # by strategy and what else they are given
+
+    def translate(self, texts, *, prefixes=None, allowed_ids=None):
+        """A translation for each text, in order; an empty text gives an empty one.
+
+        Args:
+            texts: Sequence of `str`.
+            prefixes: As many `str`, what each translation must begin with, or `None`. The words
+                behind are chosen as if the model had chosen these.
+            allowed_ids: As many collections of target ids, a lexical shortlist: the only ids
+                beside EOS that each translation may go on with; or `None`.
+
+        Raises:
+            TypeError: if `texts` or `prefixes` is one string.
+            ValueError: if a text is longer than `max_source_length` tokens, the numbers differ,
+                or an id lies outside the vocabulary.
+        """
+        sources = self._sources(texts)
+        guides = guides_of(self, len(sources), prefixes, allowed_ids)
+        translations = [""] * len(sources)
+        for chosen in self._batches(sources):
+            result = self._search(self.strategy, sources, guides, chosen)
+            for index, row in zip(chosen, self._content(result.ids), strict=True):
+                translations[index] = self._text(texts[index], sources[index], row)
+        return translations
+
+    def translate_with_details(
+        self, texts, *, n_best=None, alignments=False, prefixes=None, allowed_ids=None
+    ):
+        """What the search has found for each text, in order, with scores.
+
+        Args:
+            texts, prefixes, allowed_ids: As of `translate`.
+            n_best: Translations of each; as many as the strategy gives when `None`. There are
+                fewer where the search finds fewer.
+            alignments: Whether to tell source positions, which takes a pass more.
+
+        Returns:
+            A list of lists of `Translation`. Text 0 of each is that of `translate`. An empty text
+            has one, which is empty, with score 0.
+
+        Raises:
+            TypeError: if `texts` is one string, or alignments are wanted of an `Ensemble`.
+            ValueError: as `translate`, or if the strategy cannot find as many.
+        """
+        strategy = with_scores(self.strategy, n_best)
+        sources = self._sources(texts)
+        guides = guides_of(self, len(sources), prefixes, allowed_ids)
+        found = [None] * len(sources)
+        for chosen in self._batches(sources):
+            result = self._search(strategy, sources, guides, chosen)
+            fields = [keras.ops.convert_to_numpy(field) for field in result.hypotheses]
+            for index, *row in zip(chosen, *fields, strict=True):
+                hypotheses = hypotheses_of(*row, self.model.config)
+                if len(sources[index]) == 1:
+                    hypotheses = hypotheses[:1]
+                found[index] = [
+                    self._translation(texts[index], sources[index], hypothesis, alignments)
+                    for hypothesis in hypotheses
+                ]
+        return found
+
+    def score(self, sources, targets):
+        """What the model thinks of given translations.
+
+        Args:
+            sources: Sequence of `str`.
+            targets: As many translations: a `str`, which is tokenized and ended by EOS, or the
+                `ids` of a `Translation`, as a text may have other ids too.
+
+        Returns:
+            A list of `Translation`, with the numbers that a search of this strategy reports for
+            the same ids (without coverage or repetition penalties, which are not the model's).
+
+        Raises:
+            TypeError: if `sources` or `targets` is one string.
+            ValueError: if their numbers differ, or one is too long.
+        """
+        if isinstance(targets, (str, bytes)):
+            raise TypeError(f"`targets` must be a list of strings. Received: {targets!r}")
+        if len(sources) != len(targets):
+            raise ValueError(
+                "`sources` and `targets` must be as many. Received: "
+                f"{len(sources)} and {len(targets)}"
+            )
+        source_rows, target_rows = self._sources(sources), [*map(self._target_ids, targets)]
+        found = [None] * len(sources)
+        for chosen in self._batches(source_rows):
+            rows = [self.pad([each[i] for i in chosen]) for each in (source_rows, target_rows)]
+            log_probs = keras.ops.convert_to_numpy(self._score(*rows).log_probs)
+            for index, values in zip(chosen, log_probs, strict=True):
+                ids = tuple(target_rows[index])
+                if len(source_rows[index]) == 1 and ids == (self.model.config.eos_id,):
+                    ids = ()  # as a search has it
+                values = tuple(float(value) for value in values[: len(ids)])
+                found[index] = Translation(
+                    self.target_tokenizer.decode(ids),
+                    ids,
+                    float(self.strategy.score_of(sum(values), len(ids))),
+                    values,
+                    bool(ids) and ids[-1] != self.model.config.eos_id,
+                )
+        return found
+
+    def stream(self, text):
+        """The translation of one text in pieces, each as soon as nothing can change it.
+
+        Together they are the text that `translate` gives.
+
+        Args:
+            text: A `str`.
+
+        Returns:
+            An iterator over `str`, none of them empty.
+
+        Raises:
+            TypeError: if `text` is no string.
+            ValueError: if the strategy is neither `Greedy` nor `Sampling` of one sample, or the
+                text is longer than `max_source_length` tokens.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
+        source, config = self.source_ids(text), self.model.config
+        stream = self._stream(self.pad([source]))
+        tokens = (token for token in stream if token != config.pad_id)
+        finish = None
+        if self.replace_unknown:
+            finish = functools.partial(self._text, text, source)
+        return growing_text(tokens, self.target_tokenizer, finish)
+
+    def translate_ids(self, source_ids):
+        """(B, S) int ids, pieces and EOS, then pads -> list of B lists of ids, without EOS or pads.
+
+        Raises:
+            TypeError: if `source_ids` are not rows of integers.
+            ValueError: if an id lies outside [0, vocab_size).
+        """
+        config = self.model.config
+        source_ids = np.asarray(source_ids)
+        if not len(source_ids):
+            return []
+        if source_ids.ndim != 2 or (source_ids.size and source_ids.dtype.kind not in "iu"):
+            raise TypeError(
+                "`source_ids` must be (B, S) integers. Received: "
+                f"shape={source_ids.shape}, dtype={source_ids.dtype}"
+            )
+        if source_ids.size and not (source_ids.min() >= 0 and source_ids.max() < config.vocab_size):
+            raise ValueError(
+                f"ids must lie in [0, {config.vocab_size}). Received: "
+                f"{source_ids.min()} to {source_ids.max()}"
+            )
+        return self._content(self._searcher(self.strategy)(source_ids.astype("int32")).ids)
+
+    @functools.cached_property
+    def _stream(self):
+        return TokenStream(self.model, self.strategy)
+
+    def _searcher(self, strategy, *guides):
+        """The graph of a search of source ids and of the arrays that `guides` name."""
+        if (strategy, guides) not in self._searches:
+            jit_compile = self.jit_compile and keras.backend.backend() == "tensorflow"
+
+            def search(source_ids, *arrays):
+                given = dict(zip(guides, arrays, strict=True))
+                options = dict(jit_compile=jit_compile, stays_here=True)
+                return decode(self.model, source_ids, strategy, **options, **given)
+
+            self._searches[strategy, guides] = compiled(
+                search, self.model, 1 + len(guides), jit_compile
+            )
+        return self._searches[strategy, guides]
+
+    def _search(self, strategy, sources, guides, chosen):
+        """The `DecodingResult` of the sources of these indices."""
+        rows = (sources, *guides.values())
+        arrays = (self.pad([each[index] for index in chosen]) for each in rows)
+        return self._searcher(strategy, *guides)(*arrays)
+
+    def _content(self, ids):
+        """(B, T) ids as lists without EOS and pads."""
+        left_out = (self.model.config.pad_id, self.model.config.eos_id)
+        return [
+            [int(token) for token in row if token not in left_out]
+            for row in keras.ops.convert_to_numpy(ids)
+        ]
+
+    def _sources(self, texts):
+        """The ids of each text."""
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        return [self.source_ids(text) for text in texts]
+
+    def _batches(self, sources):
+        """Lists of indices, of sources of about one length."""
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        for first in range(0, len(order), self.batch_size):
+            yield order[first : first + self.batch_size]
+
+    def _target_ids(self, target):
+        """The ids of a target that is a text, or ids already."""
+        config = self.model.config
+        if isinstance(target, str):
+            target = [*self.target_tokenizer.encode(target), config.eos_id]
+        ids = [int(token) for token in target]
+        longest = config.max_positions
+        if longest is not None and len(ids) > longest:
+            raise ValueError(f"a target must have at most {longest} tokens. Received: {len(ids)}")
+        if not all(0 <= token < config.target_size for token in ids):
+            raise ValueError(f"ids must lie in [0, {config.target_size}). Received: {ids}")
+        return ids
+
+    def _positions(self, source, ids):
+        """The source position of each id of one row."""
+        rows = (self.pad([row]) for row in (source, ids))
+        found = keras.ops.convert_to_numpy(self._align(*rows).positions)[0]
+        return [int(position) for position in found[: len(ids)]]
+
+    def _text(self, text, source, ids):
+        """The text of a row of ids for a source text, with replacements if they are wanted."""
+        if not self.replace_unknown or self.model.config.unk_id not in ids:
+            return self.target_tokenizer.decode(ids)
+        words = source_words(self.tokenizer, text)
+        positions = self._positions(source, ids)
+        return with_source_words(self.target_tokenizer, list(ids), positions, words)
+
+    def _translation(self, text, source, hypothesis, alignments):
+        ids, score, log_probs, truncated = hypothesis
+        content = [token for token in ids if token != self.model.config.eos_id]
+        alignment = None
+        if alignments:
+            alignment = tuple(self._positions(source, ids)) if ids else ()
+        text = self._text(text, source, content)
+        return Translation(text, ids, score, log_probs, truncated, alignment)
+
+    def source_ids(self, text):
+        """The ids of one text, EOS at the end, as the encoder takes them."""
+        check_text_size(text, self.max_source_length)
+        ids = [*self.tokenizer.encode(text), self.tokenizer.eos_id]
+        if len(ids) > self.max_source_length:
+            raise ValueError(
+                f"a text must have at most `max_source_length` = {self.max_source_length} tokens. "
+                f"Received: {len(ids)} tokens, {text[:60]!r}…"
+            )
+        return ids
+
+    def pad(self, rows):
+        """Lists of ids -> (B, longest) int32 with pads."""
+        padded = np.full((len(rows), max(map(len, rows))), self.tokenizer.pad_id, "int32")
+        for row, ids in zip(padded, rows, strict=True):
+            row[: len(ids)] = ids
+        return padded

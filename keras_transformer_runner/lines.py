@@ -1,0 +1,139 @@
+"""Lines of text files."""
+
+import contextlib
+import gzip
+import pathlib
+import sys
+import warnings
+import weakref
+import zlib
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# Control characters at which some reader or terminal begins a line.
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")
+
+_streams_read = weakref.WeakSet()
+
+
+class TabWarning(UserWarning):
+    """Plain text holds a tab: its file may be one of columns."""
+
+
+def one_line(text):
+    """`text` as it stands in a file with a text a line: what ends a line becomes a space.
+
+    That is LF and CR, which `read_lines` takes for an end, and the other control characters at
+    which Python's `splitlines` and terminals begin a line. U+2028 and U+2029 are no control
+    characters, and text. Each character becomes one, so a text may go through in pieces.
+    """
+    return text.translate(_LINE_ENDS)
+
+
+def check_file(path):
+    """Raises a `FileNotFoundError` if there is no text file at `path`; `"-"` is always one."""
+    if str(path) != "-" and not pathlib.Path(path).exists():
+        raise FileNotFoundError(f"a text file must exist. Received: {path}")
+
+
+def read_lines(path, *, plain=False):
+    """Yields the lines of a UTF-8 text file, plain or gzip, without their ends.
+
+    Only LF and CRLF end a line: U+2028 and its like are text. A byte order mark is dropped.
+
+    Args:
+        path: A file, or `"-"` for standard input (plain or gzip), which can be read only once.
+        plain: Whether a line is a text and nothing else, so that the first tab is warned of: the
+            file may be one of columns.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        OSError: if it cannot be read.
+        ValueError: if the file is UTF-16, a line is not UTF-8 (with its number), gzip data are
+            damaged, or standard input is closed or was read before.
+    """
+    for number, line in enumerate(read_byte_lines(path, plain=plain), start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"text must be UTF-8. Received: {_display(path)}, line {number}: {error}"
+            ) from error
+
+
+def read_byte_lines(path, *, plain=False):
+    """`read_lines` without the decoding: a line that is not UTF-8 is the caller's to judge."""
+    has_tab = False
+    with _open_bytes(path) as file:
+        for number, line in enumerate(_raw_lines(file, path), start=1):
+            if number == 1:
+                _check_encoding(line, path)
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            if plain and not has_tab and b"\t" in line:
+                has_tab = True
+                warnings.warn(
+                    f"{_display(path)}, line {number}: plain text has a tab. A file with both "
+                    "sides in columns is one source of the format 'tsv'",
+                    TabWarning,
+                    stacklevel=1,  # the same place for every reader: said once
+                )
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _raw_lines(file, path):
+    try:
+        yield from file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"a gzip file must be complete. Received: {_display(path)}: {error}"
+        ) from error
+    except OSError as error:
+        raise OSError(
+            f"a text file must be readable. Received: {_display(path)}: {error}"
+        ) from error
+
+
+def _check_encoding(line, path):
+    """Refuses UTF-16 by the first line: its mark, or a NUL for each character of ASCII."""
+    content = line.removesuffix(b"\n")
+    high, low = content[::2], content[1::2]  # of big-endian units; the other way round of others
+    is_big = any(low) and not any(high)
+    is_little = any(high) and not any(low) and len(high) == len(low)
+    if line.startswith(_UTF16_MARKS) or is_big or is_little:
+        raise ValueError(f"text must be UTF-8. Received: {_display(path)}, which is UTF-16")
+
+
+def _display(path):
+    return "standard input" if str(path) == "-" else str(path)
+
+
+@contextlib.contextmanager
+def _open_bytes(path):
+    if str(path) == "-":
+        yield _unpacked(_standard_input())
+        return
+    check_file(path)
+    with open(path, "rb") as file:
+        yield _unpacked(file)
+
+
+def _unpacked(file):
+    """`file`, or what is packed in it."""
+    # Not every stream that stands in for standard input can be peeked at.
+    magic = file.peek(2)[:2] if hasattr(file, "peek") else b""
+    return gzip.open(file) if magic == _GZIP_MAGIC else file
+
+
+def _standard_input():
+    if sys.stdin is None:
+        raise ValueError("standard input must be open to be read. Received: a closed one")
+    stream = sys.stdin.buffer
+    if stream in _streams_read:
+        raise ValueError(
+            "standard input can be read only once; what needs a second pass (a check, a "
+            "vocabulary, another epoch) needs a file, or the folder that `prepare` writes. "
+            "Received: a second pass over '-'"
+        )
+    _streams_read.add(stream)
+    return stream

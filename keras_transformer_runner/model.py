@@ -1,0 +1,202 @@
+"""An exported LiteRT file as functions of ids. Needs NumPy and ai-edge-litert, nothing else."""
+
+import threading
+
+import numpy as np
+
+from keras_transformer_runner.folder import METADATA_FILE, open_folder
+
+# What each kind of model answers with, by the name of its signature: its input and its output.
+_TENSORS = {
+    "translate": ("source_ids", "target_ids"),
+    "generate": ("prompt_ids", "target_ids"),
+    "classify": ("source_ids", "logits"),
+}
+_MOST_THREADS = 256  # LiteRT starts as many as it is told to
+
+
+class DeviceModel:
+    """Answers ids with an exported folder. Calls from several threads take turns.
+
+    The model's file is mapped into memory, not read: it must stay as it is while it is in use.
+
+    Args:
+        folder: What an export for devices wrote.
+        num_threads: Threads of the interpreter, at most 256. One is fastest for one sentence at a
+            time.
+        weight_cache: A folder for packed weights, made if missing, or `None`. The first model
+            packs its weights into a file there, and all later ones map that, which takes less
+            memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
+            `folder`. `steps` packs a copy of its own into memory.
+
+    Attributes:
+        metadata: What the folder says of itself, a dict.
+
+    Raises:
+        FileNotFoundError: if the folder or one of its files is missing.
+        ValueError: if a file is damaged, or does not belong to the others; with `weight_cache`,
+            if the folder is of an export that did not say how large its outputs are.
+        OSError: if packed weights cannot be written to `weight_cache`.
+        RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
+    """
+
+    def __init__(self, folder, *, num_threads=1, weight_cache=None):
+        if type(num_threads) is not int or num_threads < 1:
+            raise ValueError(
+                f"`num_threads` must be a positive integer. Received: num_threads={num_threads!r}"
+            )
+        if num_threads > _MOST_THREADS:
+            raise ValueError(
+                f"`num_threads` must be at most {_MOST_THREADS}. Received: {num_threads}"
+            )
+        opened = open_folder(folder)
+        self.metadata = opened.metadata
+        self._tokenizer, self._target_tokenizer = opened.tokenizer, opened.target_tokenizer
+        self._path, self._num_threads = opened.model, num_threads
+        self._interpreter = self._packed = None
+        if weight_cache is None:
+            self._interpreter = self._new_interpreter()
+            self._tensors = self._interpreter.get_signature_list()
+        else:
+            from keras_transformer_runner.packed_weights import PackedModel
+
+            self._packed = PackedModel(opened, weight_cache, num_threads)
+            self._tensors = self._packed.signatures
+        self._check_signature(opened.model)
+        if self._packed:
+            self._packed.reserve()
+        self._lock = threading.Lock()
+        self._calls = {}  # signature runners by name
+
+    @property
+    def step_outputs(self):
+        """The names of what `decode_step` gives; none in a file without it."""
+        return tuple(self._tensors.get("decode_step", {}).get("outputs", ()))
+
+    def translate_ids(self, source_ids):
+        """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
+
+        Args:
+            source_ids: Sequence of int in [0, vocab_size).
+
+        Raises:
+            TypeError: if the ids are not integers.
+            ValueError: if an id lies outside the vocabulary, there are more ids than
+                `max_source_length`, or the model does not translate.
+        """
+        self._check_kind("translate")
+        ids = self._checked(source_ids)
+        return self._content(self._answer(ids)["target_ids"][0].tolist()) if ids.size else []
+
+    def generate_ids(self, prompt_ids):
+        """Ids of a prompt, without BOS and EOS -> these and those that follow, without EOS.
+
+        Raises:
+            TypeError, ValueError: as `translate_ids`; of a model that does not continue prompts.
+        """
+        self._check_kind("generate")
+        ids = self._checked(prompt_ids)
+        # A dimension of 0 is not for every runtime; a pad alone is the empty prompt, too.
+        ids = ids if ids.size else np.full((1, 1), self.metadata["pad_id"], np.int32)
+        return self._content(self._answer(ids)["target_ids"][0].tolist())
+
+    def classify_ids(self, source_ids):
+        """Ids of one text -> float32 probabilities, as `classify` gives them.
+
+        Raises:
+            TypeError, ValueError: as `translate_ids`, or if there are no ids; of a model that has
+                no classes.
+        """
+        self._check_kind("classify")
+        ids = self._checked(source_ids)
+        if not ids.size:
+            raise ValueError("a text to classify must have an id. Received: 0 ids")
+        logits = self._answer(ids)["logits"][0]
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    def steps(self, ids):
+        """(1, S) checked ids -> the tokens of a translation, one by one, without EOS and pads."""
+        state = self._run("encode", source_ids=ids)
+        limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
+        for position in range(limit):
+            outputs = self._run(
+                "decode_step",
+                token_ids=np.array([[token]], np.int32),
+                position=np.array([position], np.int32),
+                **state,
+            )
+            token = int(outputs["next_ids"][0])
+            if token == self.metadata["eos_id"]:
+                return
+            if token != self.metadata["pad_id"]:
+                yield token
+            state.update((name, value) for name, value in outputs.items() if name in state)
+
+    def _new_interpreter(self):
+        from ai_edge_litert.interpreter import Interpreter
+
+        try:
+            return Interpreter(model_path=str(self._path), num_threads=self._num_threads)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{self._path} must be a model that this version of LiteRT can run. "
+                f"Received: {error}"
+            ) from error
+
+    def _check_signature(self, path):
+        name = self.metadata["signature"]
+        needed = _TENSORS.get(name)
+        tensors = self._tensors.get(name)
+        fits = needed and tensors and tensors["inputs"] == [needed[0]]
+        if not fits or needed[1] not in tensors["outputs"]:
+            raise ValueError(
+                f"{path} must have the signature that {METADATA_FILE} names, one of "
+                f"{list(_TENSORS)}. Received: {name!r}, and in the file {self._tensors}"
+            )
+
+    def _check_kind(self, signature):
+        own = self.metadata["signature"]
+        if own != signature:
+            raise ValueError(
+                f"the folder must hold a model with the signature {signature!r}. Received: {own!r}"
+            )
+
+    def _checked(self, ids):
+        """Ids of one text as (1, S) int32."""
+        ids = np.asarray(ids)
+        if ids.ndim != 1:
+            raise ValueError(f"`source_ids` must be one list of ids. Received: shape {ids.shape}")
+        vocab_size, longest = self.metadata["vocab_size"], self.metadata["max_source_length"]
+        if ids.size > longest:
+            raise ValueError(
+                f"a source must have at most `max_source_length` = {longest} tokens. "
+                f"Received: {ids.size}"
+            )
+        if ids.size and ids.dtype.kind not in "iu":
+            raise TypeError(f"`source_ids` must be integers. Received: dtype {ids.dtype}")
+        if ids.size and (ids.min() < 0 or ids.max() >= vocab_size):
+            raise ValueError(
+                f"ids must lie in [0, {vocab_size}). Received: {ids.min()} to {ids.max()}"
+            )
+        return ids[np.newaxis].astype(np.int32)
+
+    def _answer(self, ids):
+        signature = self.metadata["signature"]
+        return self._run(signature, **{_TENSORS[signature][0]: ids})
+
+    def _run(self, signature, **tensors):
+        """The outputs of a signature, by name: their order in a file is the converter's whim."""
+        with self._lock:  # an interpreter has one set of tensors; what comes out of it is a copy
+            if self._packed and signature == self.metadata["signature"]:
+                return self._packed.run(**tensors)
+            if signature not in self._calls:
+                self._interpreter = self._interpreter or self._new_interpreter()
+                self._calls[signature] = self._interpreter.get_signature_runner(signature)
+            return self._calls[signature](**tensors)
+
+    def _content(self, row):
+        eos_id, pad_id = self.metadata["eos_id"], self.metadata["pad_id"]
+        # Pads go, but do not end the row: an untrained model may choose one in the middle.
+        end = row.index(eos_id) if eos_id in row else len(row)
+        return [token for token in row[:end] if token != pad_id]

@@ -1,0 +1,178 @@
+"""`Runner`: texts in, texts out, with an exported LiteRT folder."""
+
+import dataclasses
+
+from keras_transformer_runner.incremental_text import growing_text
+from keras_transformer_runner.model import DeviceModel
+from keras_transformer_runner.tokenizers.base import check_text_size
+
+_IMPOSSIBLE = -1e29  # below it, a score says that the search has found no such hypothesis
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """One answer to one text."""
+
+    text: str
+    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
+    score: float  # what the search ranks by
+    truncated: bool  # the limit has cut it: it has no EOS
+
+
+class Runner(DeviceModel):
+    """Answers texts with an exported folder. Calls from several threads take turns.
+
+    The model's file is mapped into memory, not read: it must stay as it is while it is in use.
+
+    Args:
+        folder: What an export for devices wrote.
+        num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+        weight_cache: A folder for packed weights, made if missing, or `None`. The first model
+            packs its weights into a file there, and all later ones map that, which takes less
+            memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
+            `folder`. `stream` packs a copy of its own into memory.
+
+    Attributes:
+        metadata: What the folder says of itself, a dict.
+
+    Raises:
+        FileNotFoundError: if the folder or one of its files is missing.
+        ValueError: if a file is damaged, or does not belong to the others; with `weight_cache`,
+            if the folder is of an export that did not say how large its outputs are.
+        OSError: if packed weights cannot be written to `weight_cache`.
+        RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
+    """
+
+    def translate(self, texts):
+        """A translation for each text, in order; an empty text gives an empty one.
+
+        Args:
+            texts: Sequence of `str`.
+
+        Raises:
+            TypeError: if `texts` is one string, or holds anything but strings.
+            ValueError: if a text has more tokens than `max_source_length`, or the model does not
+                translate.
+        """
+        self._check_kind("translate")
+        rows = [self.encode(text) for text in _listed(texts)]
+        for row in rows:  # all of them, before the first takes time
+            self._checked(row)
+        return [self.decode(self.translate_ids(row)) for row in rows]
+
+    def generate(self, prompts):
+        """For each prompt, in order, the text that begins with it and that the model went on with.
+
+        Args:
+            prompts: Sequence of `str`; an empty one starts from nothing.
+
+        Raises:
+            TypeError, ValueError: as `translate`; of a model that does not continue prompts.
+        """
+        self._check_kind("generate")
+        rows = [self.encode(text) for text in _listed(prompts)]
+        return [self.decode(self.generate_ids(row)) for row in rows]
+
+    def translate_with_details(self, texts, *, n_best=None):
+        """What the search has found for each text, in order, best first.
+
+        Args:
+            texts: Sequence of `str`.
+            n_best: Answers to each; as many as the file gives when `None`. There are fewer where
+                the search finds fewer.
+
+        Returns:
+            A list of lists of `Hypothesis`. Text 0 of each is that of `translate`.
+
+        Raises:
+            TypeError: as `translate`.
+            ValueError: as `translate`, or if the file gives no scores, or not as many answers.
+        """
+        self._check_kind("translate")
+        if "scores" not in self._tensors["translate"]["outputs"]:
+            raise ValueError(
+                "scores must be in the file: export with `BeamSearch` or `Greedy(scores=True)`. "
+                f"Received: outputs {self._tensors['translate']['outputs']}"
+            )
+        if n_best is not None and (type(n_best) is not int or n_best < 1):
+            raise ValueError(f"`n_best` must be a positive integer. Received: n_best={n_best!r}")
+        return [self._hypotheses(self.encode(text), n_best) for text in _listed(texts)]
+
+    def stream(self, text):
+        """The translation of one text in pieces, each as soon as nothing can change it.
+
+        Together they are the text that `translate` gives.
+
+        Args:
+            text: A `str`.
+
+        Returns:
+            An iterator over `str`, none of them empty.
+
+        Raises:
+            TypeError: if `text` is no string.
+            ValueError: as `translate`, or if the file cannot decode step by step.
+        """
+        self._check_kind("translate")
+        if "next_ids" not in self.step_outputs:
+            raise ValueError(
+                "a stream must have a file of a greedy search with the signatures 'encode' and "
+                "'decode_step': export with `Greedy()` and `signatures=SIGNATURES`. "
+                f"Received: signatures {sorted(self._tensors)}"
+            )
+        if not isinstance(text, str):
+            raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
+        return growing_text(self.steps(self._checked(self.encode(text))), self._target_tokenizer)
+
+    # --- Text to classes -------------------------------------------------------------------
+
+    def classify(self, texts):
+        """The probability of each class for each text, in order.
+
+        Args:
+            texts: Sequence of `str`.
+
+        Returns:
+            A list of float32 arrays: (C,) of a model that classifies texts, (S, C) of one that
+            classifies tokens, for those of `encode(text)`.
+
+        Raises:
+            TypeError, ValueError: as `translate`; of a model that has no classes.
+        """
+        self._check_kind("classify")
+        return [self.classify_ids(self.encode(text)) for text in _listed(texts)]
+
+    def encode(self, text):
+        """The ids of one text as the model takes them: EOS at the end, but of a prompt."""
+        check_text_size(text, self.metadata["max_source_length"])
+        ids = self._tokenizer.encode(text)
+        ends = self.metadata["signature"] != "generate" and self.metadata.get("adds_eos", True)
+        return [*ids, self.metadata["eos_id"]] if ends else ids
+
+    def decode(self, ids):
+        """The text of ids that `translate_ids` or `generate_ids` gave."""
+        return self._target_tokenizer.decode(ids)
+
+    def _hypotheses(self, ids, n_best):
+        outputs = self._answer(self._checked(ids))
+        rows, scores = outputs["hypotheses"][0].tolist(), outputs["scores"][0].tolist()
+        if n_best is not None and n_best > len(rows):
+            raise ValueError(
+                f"`n_best` must be at most what the file gives, {len(rows)}: export with a larger "
+                f"`n_best`. Received: n_best={n_best}"
+            )
+        n_best = 1 if len(ids) == 1 else n_best  # nothing has one translation, which is empty
+        pad_id, eos_id = self.metadata["pad_id"], self.metadata["eos_id"]
+        found = []
+        for row, score in zip(rows[:n_best], scores, strict=False):
+            if score > _IMPOSSIBLE:
+                tokens = tuple(token for token in row if token != pad_id)
+                is_cut = bool(tokens) and tokens[-1] != eos_id
+                found.append(Hypothesis(self.decode(self._content(row)), tokens, score, is_cut))
+        return found
+
+
+def _listed(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+    return texts

@@ -1,0 +1,81 @@
+"""What the command line accepts, and how it ends."""
+
+import pytest
+
+import keras_transformer
+from keras_transformer.command import cli, commands
+from keras_transformer.export.litert.modes import MODES
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["train"],
+        ["translate", "run", "text", "--input", "file"],
+        ["evaluate", "run", "--source", "a"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--artifact", "c"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
+         "--artifact", "c", "--beam-size", "3"],
+        ["translate", "run", "text", "--beam-size", "many"],
+        ["translate", "run", "text", "--output", "file"],
+        ["translate", "run", "--input", "file", "--format", "jsonl"],
+        ["translate", "run", "--input", "file", "--workers", "2"],
+        ["translate", "run", "text", "--jit-compile"],
+        ["translate", "run", "--input", "file", "--output", "new", "--workers", "0"],
+        ["translate", "run", "--input", "file", "--output", "new", "--workers", "2",
+         "--beam-pipeline", "--runner=DirectRunner"],
+        ["export", "run", "out"],
+        ["export", "run", "out", "--to", "savedmodel", "--mode", "int8"],
+        ["export", "run", "out", "--to", "litert", "--ids-only"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as info:
+        cli.main(arguments)
+    assert info.value.code == 2
+    assert "usage: keras-transformer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["savedmodel", "--mode", "int4"], "--mode int4 goes with --to litert"),
+        (["savedmodel", "--signatures", "all"], "--signatures all goes with --to litert"),
+        (["savedmodel", "--references", "r.txt"], "--references r.txt goes with --to litert"),
+        (["litert", "--references", "r.txt"], "--references goes with --samples"),
+    ],
+)
+def test_options_of_an_export_that_mean_nothing(capsys, arguments, message):
+    with pytest.raises(SystemExit) as error:
+        cli.main(["export", "RUN", "OUT", "--to", *arguments])
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_knows_every_mode():
+    assert tuple(MODES) == cli.MODES
+
+
+def test_help_and_version(capsys):
+    for arguments in (["--help"], *([c, "--help"] for c in ("train", "translate", "export"))):
+        with pytest.raises(SystemExit) as info:
+            cli.main(arguments)
+        assert info.value.code == 0
+    assert "TF Serving" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"
+
+
+def test_interruption_and_traceback(monkeypatch, capsys, tmp_path):
+    def interrupt(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "translate", interrupt)
+    assert cli.main(["translate", "run"]) == 130
+    assert capsys.readouterr().err == "keras-transformer: interrupted\n"
+    with pytest.raises(FileNotFoundError, match="an experiment file must exist"):
+        cli.main(["--traceback", "train", str(tmp_path / "no.toml"), str(tmp_path / "run")])

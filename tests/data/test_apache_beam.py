@@ -1,0 +1,114 @@
+"""The pipeline of Apache Beam writes the folder that `prepare` writes, byte for byte."""
+
+import importlib.util
+import json
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import ParallelCorpus, apache_beam
+from keras_transformer.data.apache_beam import _WriteShard, prepare_with_beam
+from keras_transformer.data.preparation import prepare
+from keras_transformer_runner.atomic import TargetInUseError, locked
+from keras_transformer_runner.tokenizers import BytesTokenizer
+
+needs_beam = pytest.mark.skipif(
+    not importlib.util.find_spec("apache_beam"),
+    reason="needs apache-beam: pip install apache-beam",
+)
+# What the library itself warns of.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@needs_beam
+@pytest.mark.parametrize("compression", [None, "GZIP"])
+def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
+    monkeypatch.setattr("keras_transformer.data.apache_beam._CHUNK", 7)
+    lines = [b"abc"[: i % 4] + b"\t" + b"xyzxyzxyz"[: i % 11] for i in range(60)]
+    lines[5:7] = b"\xff\ta", b"no tab"
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(b"\n".join(lines))
+    corpus, tokenizer = ParallelCorpus(path, invalid="skip"), BytesTokenizer()
+    options = {"max_length": 9, "shards": 3, "seed": 2, "compression": compression}
+    prepare(corpus, tokenizer, tmp_path / "a", **options)
+    prepared = prepare_with_beam(corpus, tokenizer, tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert set(prepared.skipped) == {"empty", "too_long", "invalid_utf8", "no_tab"}
+    assert min(prepared.skipped.values()) > 0 and len(prepared) > 20
+
+
+@needs_beam
+def test_two_tokenizers_and_shards_without_a_pair(tmp_path):
+    pairs = [("a", "b"), ("c", "d")]
+    options = {"target_tokenizer": BytesTokenizer(), "max_length": 8, "shards": 5}
+    prepare(pairs, BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam(pairs, BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+@needs_beam
+def test_nothing_is_left_of_a_failure(tmp_path):
+    with pytest.raises(ValueError, match="must hold a pair"):
+        prepare_with_beam([("", "")], BytesTokenizer(), tmp_path / "p", max_length=8, shards=2)
+    with pytest.raises(Exception, match="a text file must exist"):
+        prepare_with_beam(
+            ParallelCorpus(tmp_path / "none"), BytesTokenizer(), tmp_path / "p", max_length=8
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_workers_may_write_the_same_shard(tmp_path):
+    """At once, or when another has been given up; what the slower one leaves is in nobody's way."""
+    write = _WriteShard(str(tmp_path), 2, None, 9)
+    row = np.arange(5, 8, dtype=np.int32).tobytes()
+    group = 1, [[(number, row, row) for number in range(500)]]
+    threads = [threading.Thread(target=write, args=(group,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (tmp_path / ".1f00ba47.writing.x").touch()
+    assert json.loads((tmp_path / "entry-1.json").read_text())["pairs"] == 500
+    names = {"entry-1.json", "shard-00001-of-00002.tfrecord", ".1f00ba47.writing.x"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@needs_beam
+def test_what_workers_leave_stays_out_of_the_folder(tmp_path, monkeypatch):
+    run = apache_beam._run
+
+    def run_and_leave(*arguments):
+        run(*arguments)
+        (arguments[4] / ".1f00ba47.writing.entry-0.json").touch()
+
+    monkeypatch.setattr(apache_beam, "_run", run_and_leave)
+    options = {"max_length": 8, "shards": 2}
+    prepare([("a", "b")], BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+@needs_beam
+def test_of_two_at_once_the_second_is_refused(tmp_path):
+    with locked(tmp_path / "p"), pytest.raises(TargetInUseError, match="written by process"):
+        prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "p", max_length=8)
+
+
+@needs_beam
+@pytest.mark.parametrize("corpus", [ParallelCorpus("-"), iter([("a", "b")])])
+def test_what_workers_cannot_read_is_refused(tmp_path, corpus):
+    with pytest.raises(ValueError, match="`corpus` must be one that every worker can read"):
+        prepare_with_beam(corpus, BytesTokenizer(), tmp_path / "p", max_length=8)
+
+
+def test_a_missing_library_is_told_with_its_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match="pip install apache-beam"):
+        prepare_with_beam([("a", "b")], BytesTokenizer(), tmp_path / "p", max_length=8)

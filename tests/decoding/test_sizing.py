@@ -1,0 +1,163 @@
+"""A cache that grows, and a batch that shrinks, give what full sizes give."""
+
+import functools
+
+import numpy as np
+import pytest
+from backend import array, in_graph, tensorflow_only
+from keras import KerasTensor
+from toy_model import sources, talkative_toy, toy_config
+
+from keras_transformer.decoding import (
+    BeamSearch,
+    Ensemble,
+    Greedy,
+    Sampling,
+    decode,
+    generate,
+    generation,
+    sizing,
+)
+from keras_transformer.models import LanguageModel, Transformer
+
+SOURCES = sources([7, 3, 0, 5])
+# Longer than two blocks of any search.
+LENGTHS = dict(min_length=70, extra_length=70)
+STRATEGIES = [
+    Greedy(**LENGTHS, scores=True),
+    BeamSearch(beam_size=3, n_best=2, **LENGTHS),
+    Sampling(n_best=2, seed=5, **LENGTHS),
+]
+# Rows that end one after the other, not in their order, some of them when few others are left.
+MANY = sources([9, 2, 14, 1, 5, 0, 12, 3, 8, 6, 2, 11, 4, 13, 7, 10])
+PREFIXES = np.where(np.arange(3) < np.arange(16)[:, None] % 4, MANY[:, :1] * 0 + 9, 4)
+UNEVEN = [
+    Greedy(extra_length=3, scores=True),
+    Greedy(extra_length=3, repetition_penalty=1.3, no_repeat_ngram=2),
+    BeamSearch(beam_size=3, n_best=2, extra_length=3, token_log_probs=True),
+    BeamSearch(beam_size=2, n_best=2, extra_length=3, coverage_penalty=0.3, length_penalty=1.0),
+    Sampling(n_best=2, seed=5, extra_length=3),
+]
+
+
+def arrays(found):
+    fields = [found.ids, found.truncated, *found.hypotheses]
+    return [array(field) for field in fields if field is not None]
+
+
+def assert_equal(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
+        if one.dtype.kind == "f":
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+def at_once(monkeypatch, run, signature, *inputs):
+    """What `run` gives with all slots from the start, and all rows to the end."""
+    monkeypatch.setattr(generation, "_growth", lambda model, slots, *others: (slots, None))
+    return arrays(in_graph(run, signature=signature)(*inputs))
+
+
+@tensorflow_only("a cache that grows")
+@pytest.mark.parametrize("options", [{}, {"positions": "alibi", "attention_window": 5}], ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+def test_blocks_change_nothing(monkeypatch, strategy, options):
+    model = talkative_toy(decoder_layers=1, **options)
+
+    def run(ids):
+        return decode(model, ids, strategy)
+
+    signature = [KerasTensor((None, None), "int32")]
+    one_row = [KerasTensor((1, None), "int32")]
+    in_blocks = arrays(in_graph(run, signature=signature)(SOURCES))
+    alone = arrays(in_graph(run, signature=one_row)(SOURCES[:1]))
+    expected = at_once(monkeypatch, run, signature, SOURCES)
+    assert expected[0].shape[1] > 70 and len(np.unique(expected[0])) >= 3
+    assert_equal(in_blocks, expected)
+    assert_equal(alone, [field[:1] for field in expected])
+
+
+@tensorflow_only("a batch that shrinks")
+@pytest.mark.parametrize("strategy", UNEVEN, ids=lambda strategy: type(strategy).__name__)
+def test_rows_that_leave_change_nothing(monkeypatch, strategy):
+    assert_shrinking_changes_nothing(monkeypatch, strategy)
+
+
+@tensorflow_only("a batch that shrinks")
+@pytest.mark.parametrize("strategy", UNEVEN[::2], ids=lambda strategy: type(strategy).__name__)
+def test_under_xla_too_where_rows_stay_a_power_of_two(monkeypatch, strategy):
+    assert set(assert_shrinking_changes_nothing(monkeypatch, strategy, True)) <= {2, 4, 8, 16}
+
+
+def assert_shrinking_changes_nothing(monkeypatch, strategy, jit_compile=False):
+    """The widths of the batch as rows leave it."""
+    tf = pytest.importorskip("tensorflow")
+    widths = []
+    survivors = sizing.Growth.survivors
+
+    def watched(self, done):
+        rows = survivors(self, done)
+        tf.py_function(lambda kept: widths.append(len(kept)), [rows], [])
+        return rows
+
+    monkeypatch.setattr(sizing.Growth, "survivors", watched)
+    monkeypatch.setattr(generation, "_LEAST_ROWS", 2)
+    model = talkative_toy(decoder_layers=1)
+
+    def run(ids, prefixes, **how):
+        return decode(model, ids, strategy, prefix_ids=prefixes, allowed_ids=ids, **how)
+
+    signature = [KerasTensor((None, None), "int32")] * 2
+    inputs = MANY, PREFIXES.astype("int32")
+    shrinking = functools.partial(run, jit_compile=jit_compile)
+    found = arrays(in_graph(shrinking, signature=signature)(*inputs))
+    assert len(set(widths)) >= 2 and widths == sorted(widths, reverse=True)
+    assert_equal(found, at_once(monkeypatch, run, signature, *inputs))
+    return widths
+
+
+@tensorflow_only("a batch that shrinks")
+def test_rows_leave_every_member_of_an_ensemble(monkeypatch):
+    models = [talkative_toy(decoder_layers=1), Transformer(toy_config(positions="alibi"))]
+
+    def run(ids):
+        return decode(Ensemble(models), ids, UNEVEN[2])
+
+    signature = [KerasTensor((None, None), "int32")]
+    found = arrays(in_graph(run, signature=signature)(MANY))
+    assert_equal(found, at_once(monkeypatch, run, signature, MANY))
+
+
+@tensorflow_only("a cache that grows")
+@pytest.mark.parametrize("prompts", [SOURCES, MANY], ids=["growing", "shrinking"])
+def test_prompts_too(monkeypatch, prompts):
+    model = LanguageModel(talkative_toy().config)
+    strategy = BeamSearch(beam_size=2, **(LENGTHS if prompts is SOURCES else {"extra_length": 2}))
+
+    def run(ids):
+        return generate(model, ids, strategy)
+
+    signature = [KerasTensor((None, None), "int32")]
+    found = arrays(in_graph(run, signature=signature)(prompts))
+    assert_equal(found, at_once(monkeypatch, run, signature, prompts))
+
+
+@tensorflow_only("sizes that are known only later")
+def test_survivors_stay_in_their_order_and_fill_up_to_a_power_of_two():
+    done = np.array([1, 0, 1, 1, 0, 1, 0, 1], bool)
+    exact = sizing.Growth(None, 0, 0)
+    assert array(exact.survivors(done)).tolist() == [1, 4, 6]
+    filled = sizing.Growth(None, 0, 0, least=2)
+    assert array(filled.survivors(done)).tolist() == [0, 1, 4, 6]
+    assert array(filled.survivors(~done)).tolist() == list(range(8))
+    assert array(filled.survivors(done | True)).tolist() == [0, 1]
+    assert array(exact.survivors(done | True)).tolist() == []
+
+
+@tensorflow_only("sizes that are known only later")
+def test_a_batch_is_too_wide_when_half_of_it_is_done():
+    rule = sizing.Growth(None, 0, 0, least=2)
+    assert not array(rule.is_too_wide(np.array([1, 0, 0], bool)))
+    assert array(rule.is_too_wide(np.array([1, 0, 0, 1], bool)))
+    assert not array(rule.is_too_wide(np.array([1, 0], bool)))

@@ -1,0 +1,168 @@
+import os
+
+import pytest
+from toy_experiment import TOML, write_experiment
+
+from keras_transformer.experiment import Experiment
+from keras_transformer.experiment.decoding_section import DecodingSection
+
+MINIMAL = {"data": {"tsv": "pairs.tsv"}, "training": {"max_epochs": 1}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_experiment(tmp_path / "somewhere")
+
+
+def test_paths_are_relative_to_the_file(path):
+    experiment = Experiment.load(path)
+    assert experiment.data.source == str(path.parent / "train.src")
+    assert experiment.data.valid_target == str(path.parent / "valid.tgt")
+    assert experiment.data.max_length == 16
+
+
+def test_overrides_replace_values(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment.load(
+        path,
+        {
+            "training.batch_tokens": "2048",
+            "training.max_minutes": "2",
+            "training.buckets": "[4, 9]",
+            "training.jit_compile": "true",
+            "tokenizer.model_type": "bpe",
+            "decoding.extra_length": "7",
+            "model.dropout": "0.2",
+            "data.source": "here.txt",
+        },
+    )
+    training = experiment.training
+    assert (training.batch_tokens, training.max_minutes, training.buckets) == (2048, 2.0, (4, 9))
+    assert training.jit_compile is True
+    assert isinstance(training.max_minutes, float)
+    assert experiment.tokenizer.model_type == "bpe"
+    assert experiment.decoding.extra_length == 7
+    assert experiment.model["dropout"] == 0.2
+    # A path typed on a command line is relative to where it is typed.
+    assert experiment.data.source == os.path.join(os.getcwd(), "here.txt")
+
+
+def test_toml_round_trip(path, tmp_path):
+    experiment = Experiment.load(
+        path,
+        {"training.max_minutes": "1e-3", "data.source": '"odd \\"name\\" \\\\ é\\u007f.txt"'},
+    )
+    copy = tmp_path / "copy.toml"
+    copy.write_text(experiment.to_toml(), encoding="utf-8")
+    assert Experiment.load(copy) == experiment
+    assert Experiment.from_dict(experiment.to_dict()) == experiment
+    copy.write_text(Experiment.load(path, {"training.max_minutes": "inf"}).to_toml())
+    assert Experiment.load(copy).training.max_minutes == float("inf")
+
+
+def test_config_takes_preset_and_fields(path):
+    config = Experiment.load(path).config(vocab_size=31, pad_id=5)
+    assert (config.vocab_size, config.pad_id, config.model_dim) == (31, 5, 10)
+    assert config.num_heads == 2
+    assert Experiment.from_dict(MINIMAL).config(vocab_size=31).model_dim == 128
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ({"trainig.seed": "1"}, "a section must be one of .*'trainig'. Did you mean 'training'"),
+        ({"training.batch_token": "1"}, r"a key of \[training\].*Did you mean 'batch_tokens'"),
+        ({"model.num_head": "1"}, "a model field must be one of.*Did you mean 'num_heads'"),
+        ({"seed": "1"}, "an override must be section.key=value. Received: seed=1"),
+        ({"training.seed": "x"}, "`training.seed` must be of type int. Received: 'x'"),
+        ({"training.seed": "true"}, "`training.seed` must be of type int. Received: True"),
+        ({"training.seed": "-1"}, "`seed` must be at least 0. Received: seed=-1"),
+        ({"training.buckets": "4"}, "`training.buckets` must be a list of integers"),
+        ({"training.buckets": "[8, 4]"}, "`training.buckets` must be ascending integers >= 2"),
+        ({"training.buckets": "[]"}, "`training.buckets` must be ascending integers >= 2"),
+        ({"tokenizer.normalization": "nfd"}, "`normalization` must be one of"),
+        ({"training.max_minutes": "0"}, "`training.max_minutes` must be positive"),
+        ({"training.label_smoothing": "1.0"}, "`training.label_smoothing` must be a rate"),
+        ({"training.average_checkpoints": "0"}, "`average_checkpoints` must be at least 1"),
+        ({"tokenizer.vocab_size": "4"}, "`vocab_size` must be at least 5"),
+        ({"decoding.max_length": "0"}, "`max_length` must be at least 1"),
+        ({"model.preset": "huge"}, "`preset` must be one of .*'huge'"),
+        ({"model.num_heads": "3"}, "must be divisible by `num_heads`.*model_dim=10, num_heads=3"),
+        ({"model.vocab_size": "9"}, "`model.vocab_size` is given by the tokenizer"),
+        ({"data.tsv": "x"}, r"`\[data\]` must have either `tsv` or `source`"),
+        ({"data.valid_source": "''"}, "must have either `valid_tsv` or `valid_source`"),
+        ({"data.max_length": "1"}, "`max_length` must be at least 2"),
+    ],
+)
+def test_wrong_values_are_named(path, override, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment.load(path, override)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, r"an experiment must have the section \[data\]. Received: no section"),
+        ({"data": {"tsv": "x"}}, r"must have the section \[training\]. Received: \['data'\]"),
+        ({**MINIMAL, "training": {}}, "must have `max_minutes` or `max_epochs`"),
+        ({**MINIMAL, "model": 3}, r"`model` must be a section, \[model\]. Received: 3"),
+        ({**MINIMAL, "data": {}}, r"`\[data\]` must have either"),
+        ({**MINIMAL, "data": {"tsv": 3}}, "`data.tsv` must be of type str. Received: 3"),
+    ],
+)
+def test_wrong_dictionaries(values, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment.from_dict(values)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match="an experiment file must exist. Received: .*none"):
+        Experiment.load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text(TOML + "\n[training\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="an experiment must be TOML. Received: .*bad.toml: "):
+        Experiment.load(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(ValueError, match="an experiment must be TOML. Received: .*latin.toml: "):
+        Experiment.load(tmp_path / "latin.toml")
+
+
+def test_empty_experiment_section_names_are_values_of_the_user(path):
+    with pytest.raises(ValueError, match="a section must be one of"):
+        Experiment.load(path, {".seed": "1"})
+
+
+# --- Decoding ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, name, options",
+    [
+        ({}, "greedy", {"extra_length": 50}),
+        ({"beam_size": 4}, "beam", {"beam_size": 4}),
+        ({"beam_size": 4, "length_penalty": 1.0, "coverage_penalty": 0.2}, "beam",
+         {"beam_size": 4, "length_penalty": 1.0, "coverage_penalty": 0.2}),
+        ({"strategy": "beam", "stopping": "first_finished"}, "beam",
+         {"beam_size": 1, "stopping": "first_finished"}),
+        ({"strategy": "sampling", "top_k": 3, "seed": 7}, "sampling", {"top_k": 3, "seed": 7}),
+        ({"no_repeat_ngram": 3, "min_length": 2}, "greedy", {"no_repeat_ngram": 3}),
+    ],
+)  # fmt: skip
+def test_decoding_strategies(values, name, options):
+    section = DecodingSection(**values)
+    assert section.strategy_name == name
+    assert options.items() <= section.options.items()
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"strategy": "best"}, "`decoding.strategy` must be one of"),
+        ({"strategy": "greedy", "beam_size": 2}, "`beam_size` above 1 is for `strategy` .beam."),
+        ({"top_k": 3}, "`top_k` is for `strategy` 'sampling'. Received: top_k=3, strategy='greedy"),
+        ({"strategy": "sampling", "coverage_penalty": 0.2}, "`coverage_penalty` is for `strategy`"),
+        ({"beam_size": 3, "seed": 0}, "`seed` is for `strategy` 'sampling'"),
+    ],
+)
+def test_decoding_options_that_mean_nothing_together(values, message):
+    with pytest.raises(ValueError, match=message):
+        DecodingSection(**values)

@@ -5,7 +5,7 @@ import math
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.layers.lowering.targets import TENSORFLOW_CPU, XLA, compiled_for
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
 _SHORT = 512  # scores that are looked through one by one

@@ -11,11 +11,11 @@ Masks are boolean and True means "attend". Read `attention`, `masks`, `multi_hea
 ways to attend in less memory, and `lowering` what the machine wants.
 """
 
-from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.feed_forward import PositionwiseFFN
+from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.normalization import BatchNormalization
 from keras_transformer.layers.positions import (
     AlibiBias,

@@ -8,7 +8,7 @@ import math
 from keras import ops
 
 from keras_transformer.layers.base import at_least_float32
-from keras_transformer.layers.lowering.folding import unfused
+from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import MASK_FILL, merge
 
 

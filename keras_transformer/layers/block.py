@@ -12,7 +12,6 @@ from keras_transformer.arguments import (
     check_size,
 )
 from keras_transformer.config import NORMALIZATIONS, RESIDUALS
-from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import (
@@ -22,6 +21,7 @@ from keras_transformer.layers.feed_forward import (
 )
 from keras_transformer.layers.lowering.cache_slots import empty_slots
 from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.normalization import normalization_of, normalized
 
 FEED_FORWARD = "feed_forward"

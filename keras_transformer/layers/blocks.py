@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.multi_head import CrossAttention
 from keras_transformer.layers.block import FEED_FORWARD, TransformerBlock
 from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.multi_head import CrossAttention
 
 SELF_ATTENTION, CROSS_ATTENTION = "self_attention", "cross_attention"
 
@@ -31,7 +31,8 @@ class EncoderBlock(TransformerBlock):
         use_residual: Whether there are residual paths.
         use_feed_forward: Whether there is a feed-forward network.
         use_bias: Whether attention's projections have biases.
-        attention_score: Of `MultiHeadSelfAttention`; so are `rotary`, `attention_chunk` and `attention_window`.
+        attention_score: Of `MultiHeadSelfAttention`; so are `rotary`, `attention_chunk` and
+            `attention_window`.
 
     Call arguments:
         inputs: (B, S, D).

@@ -26,7 +26,7 @@ from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.chunked_attention import in_chunks, in_windows
 from keras_transformer.layers.dropout import Dropout, seed_of_part
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
-from keras_transformer.layers.lowering.folding import unfused
+from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
 from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of, reshape

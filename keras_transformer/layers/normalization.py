@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.base import BaseLayer, at_least_float32
-from keras_transformer.layers.lowering.folding import unfused
+from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import checked_padding
 
 

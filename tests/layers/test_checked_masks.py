@@ -7,7 +7,6 @@ from backend import array, compiled, in_graph, tensorflow_only
 from toy_model import D, F, H, N, V
 
 from keras_transformer import layers
-from keras_transformer.layers import masks
 
 B, T, S = 2, 5, 7
 rng = np.random.default_rng(0)
@@ -182,8 +181,6 @@ def test_paddings_are_held_to_the_same_rule():
 def test_a_boolean_mask_is_no_bias(options):
     with pytest.raises(ValueError, match="`attention_bias` must hold numbers.*`attention_mask`"):
         attention(**options)(INPUTS, attention_bias=MASK)
-    with pytest.raises(ValueError, match="`attention_bias` must hold numbers"):
-        masks.attention_softmax(np.zeros((B, N, T, T), "float32"), None, MASK)
 
 
 @tensorflow_only("ragged tensors")

@@ -12,7 +12,7 @@ from toy_model import sources, talkative_toy, toy_config, toy_transformer
 
 from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, generate
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.lowering import prepacked
+from keras_transformer.layers.lowering import prepacked, tracing
 from keras_transformer.layers.projection import Projection
 from keras_transformer.models import LanguageModel, Transformer
 from keras_transformer.translation import Translator
@@ -60,7 +60,7 @@ def test_layers_give_the_same(small, name, in_blocks, dtype):
             weight.assign(states(*weight.shape, seed=seed))
     inputs = ops.convert_to_tensor(states(2, 3, 6))
     expected = layer(inputs, **options)
-    with prepacked.prepacked([layer], in_blocks):
+    with tracing.traced(kernels=prepacked.prepacked([layer], in_blocks)):
         made = prepacked.kernel_of(layer)
         assert isinstance(made, prepacked.ColumnBlocks) == in_blocks
         found = layer(inputs, **options)
@@ -110,7 +110,7 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
     asked, multiplied, kernel_of, product = [], [], prepacked.kernel_of, prepacked.product
 
     def watched(layer):
-        if prepacked._READY.get() is not None:
+        if tracing.kernels():
             asked.append(layer)
             assert kernel_of(layer) is not None, layer.path
         return kernel_of(layer)

@@ -16,7 +16,7 @@ from keras_transformer.layers.lowering.cache_slots import (
     no_ancestors,
     write_slots,
 )
-from keras_transformer.layers.lowering.targets import ANYTHING, TENSORFLOW_CPU, XLA, traced_for
+from keras_transformer.layers.lowering.tracing import ANYTHING, TENSORFLOW_CPU, XLA, traced
 from keras_transformer.layers.projection import reshape
 
 B, N, S, H = 2, 3, 7, 5
@@ -71,7 +71,7 @@ def test_reshape_infers_one_unknown_size():
 @pytest.fixture(params=[ANYTHING, TENSORFLOW_CPU, XLA])
 def way(request):
     """Every way in which slots are written; on JAX they are one."""
-    with traced_for(request.param):
+    with traced(compiled_for=request.param):
         yield
 
 

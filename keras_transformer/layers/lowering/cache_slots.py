@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering import in_place
-from keras_transformer.layers.lowering.targets import TENSORFLOW_CPU, XLA, compiled_for
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
 

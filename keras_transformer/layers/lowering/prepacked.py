@@ -6,16 +6,16 @@ it. It reads a kernel that is cut into blocks of columns as it lies.
 """
 
 import contextlib
-import contextvars
 import functools
 import os
 from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.layers.lowering import tracing
+
 _WIDTH = 32  # columns of a block: two registers
 _LEAST = 256  # rows and columns of a kernel below which it stays in a near cache
-_READY = contextvars.ContextVar("ready_kernels", default=None)
 
 
 class ColumnBlocks(NamedTuple):
@@ -25,25 +25,19 @@ class ColumnBlocks(NamedTuple):
     units: int  # N
 
 
-@contextlib.contextmanager
 def prepacked(layers, in_blocks):
-    """Graphs that are traced inside multiply with kernels that are made here.
+    """The kernels of layers for `tracing.traced(kernels=…)`, where these are laid out once.
 
     Args:
-        layers: Any that have `prepacked_kernel`, as `step_layers` of a model gives them.
+        layers: Any that have `prepacked_kernel`.
         in_blocks: Whether large kernels are cut into `ColumnBlocks`.
     """
-    kernels = {id(layer): layer.prepacked_kernel(in_blocks) for layer in layers}
-    token = _READY.set(kernels)
-    try:
-        yield
-    finally:
-        _READY.reset(token)
+    return {id(layer): layer.prepacked_kernel(in_blocks) for layer in layers}
 
 
 def kernel_of(layer):
     """The (K, N) tensor or the `ColumnBlocks` made for a layer, or `None`."""
-    return (_READY.get() or {}).get(id(layer))
+    return tracing.kernels().get(id(layer))
 
 
 def product(rows, kernel):

@@ -50,22 +50,24 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         return input_shape
 
 
-def normalization_of(layer, name):
-    """The norm that `layer.normalization` names, with the layer's epsilon and dtype policy.
+def normalization_of(normalization, epsilon, dtype, name):
+    """The norm that an option names.
 
     Args:
-        layer: Anything with `normalization`, `norm_epsilon` and `dtype_policy`.
-        name: Of the new layer.
+        normalization: `"layer"`, `"rms"`, `"batch"` or `"none"`.
+        epsilon: Added to the variance.
+        dtype: Dtype policy of the new layer.
+        name: Its name.
 
     Returns:
         A Keras layer, or `None` for `"none"`. All compute their statistics in float32.
     """
-    options = dict(epsilon=layer.norm_epsilon, dtype=layer.dtype_policy, name=name)
-    if layer.normalization == "layer":
+    options = dict(epsilon=epsilon, dtype=dtype, name=name)
+    if normalization == "layer":
         return LayerNormalization(**options)
-    if layer.normalization == "rms":
+    if normalization == "rms":
         return keras.layers.RMSNormalization(**options)
-    if layer.normalization == "batch":
+    if normalization == "batch":
         return BatchNormalization(**options)
     return None
 

@@ -1,6 +1,6 @@
 """One side of a model: embedding, positions, dropout, blocks, and the norm after them."""
 
-import types
+import dataclasses
 
 from keras import ops
 
@@ -41,8 +41,8 @@ class Stack:
         self.blocks = blocks
         self.norm = None
         if config.has_final_norm:
-            name = {"source": "encoder", "target": "decoder"}[side]
-            self.norm = normalization_of(_norm_options(config, self.dropout), f"{name}_norm")
+            name = {"source": "encoder_norm", "target": "decoder_norm"}[side]
+            self.norm = normalization_of(config.normalization, config.norm_epsilon, dtype, name)
 
     def encode(self, ids, mask, causal=False, scores=None, positions=None):
         """(B, S) ids -> (B, S, D) states.
@@ -221,33 +221,13 @@ def _position_bias(config, side, dtype):
     return None
 
 
-def _norm_options(config, layer):
-    return types.SimpleNamespace(
-        normalization=config.normalization,
-        norm_epsilon=config.norm_epsilon,
-        dtype_policy=layer.dtype_policy,
-    )
-
-
 def _block_options(config, dtype):
-    return dict(
-        num_heads=config.num_heads,
-        key_dim=config.head_key_dim,
-        value_dim=config.head_value_dim,
-        intermediate_dim=config.intermediate_dim,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        intermediate_dropout=config.intermediate_dropout,
-        activation=config.activation,
-        residual=config.residual,
-        normalization=config.normalization,
-        norm_epsilon=config.norm_epsilon,
-        use_residual=config.use_residual,
-        use_feed_forward=config.use_feed_forward,
-        use_bias=config.use_bias,
-        attention_score=config.attention_score,
-        rotary=config.positions == "rotary",
-        attention_chunk=config.attention_chunk,
-        attention_window=config.attention_window,
-        dtype=dtype,
-    )
+    """What both blocks are made with: the fields of the config that are named as their options."""
+    fields = {field.name for field in dataclasses.fields(config)}
+    return {
+        **{name: getattr(config, name) for name in EncoderBlock.OPTIONS if name in fields},
+        "key_dim": config.head_key_dim,
+        "value_dim": config.head_value_dim,
+        "rotary": config.positions == "rotary",
+        "dtype": dtype,
+    }

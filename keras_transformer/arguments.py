@@ -92,12 +92,12 @@ def check_key_dim(rotary, key_dim):
         )
 
 
-def check_reach(chunk, window, *, prefix="", suffix=""):
+def check_reach(attention_chunk, attention_window):
     """Raises ValueError if attention is to be both in chunks and in a window."""
-    if chunk is not None and window is not None:
+    if attention_chunk is not None and attention_window is not None:
         raise ValueError(
-            f"at most one of `{prefix}chunk{suffix}` and `{prefix}window{suffix}` may be given. "
-            f"Received: {chunk} and {window}"
+            "at most one of `attention_chunk` and `attention_window` may be given. "
+            f"Received: {attention_chunk} and {attention_window}"
         )
 
 

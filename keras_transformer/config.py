@@ -208,7 +208,7 @@ Received: model_dim=10, num_heads=4
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}"
             )
         check_key_dim(self.positions == "rotary", self.head_key_dim)
-        check_reach(self.attention_chunk, self.attention_window, prefix="attention_")
+        check_reach(self.attention_chunk, self.attention_window)
         for bidirectional in (True, False):  # the encoder's, and the decoder's
             check_buckets(
                 bidirectional,

@@ -26,7 +26,7 @@ class Classifier(TransformerModel):
         real_BS = masks.padding_mask(source_ids, config.pad_id)
         states = encoder.encode(source_ids, ops.expand_dims(real_BS, 1))
         dense = keras.layers.Dense(num_classes, dtype="float32", name="classes")
-        states = encoder.marked(states, source_ids)
+        states = encoder.nan_where_ids_invalid(states, source_ids)
         logits = dense(self._pool(ops.cast(states, "float32"), real_BS))
         super().__init__(config, source_ids, logits, dtype, **kwargs)
         self._encoder, self.num_classes = encoder, num_classes

@@ -42,7 +42,9 @@ class LanguageModel(TransformerModel):
         decoder = Stack(config, "target", embedding, blocks, dtype)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         # No padding mask: pads follow the real tokens, and the causal mask hides them.
-        states = decoder.marked(decoder.encode(token_ids, None, causal=True), token_ids)
+        states = decoder.nan_where_ids_invalid(
+            decoder.encode(token_ids, None, causal=True), token_ids
+        )
         logits = output(states, reverse=True)
         kwargs.setdefault("name", "language_model")
         super().__init__(config, token_ids, logits, dtype, **kwargs)

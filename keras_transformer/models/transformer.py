@@ -81,8 +81,8 @@ class Transformer(TransformerModel):
             "target_ids": keras.Input((None,), dtype="int32", name="target_ids"),
         }
         states = _states(encoder, decoder, **inputs)
-        states = encoder.marked(states, inputs["source_ids"])
-        states = decoder.marked(states, inputs["target_ids"])
+        states = encoder.nan_where_ids_invalid(states, inputs["source_ids"])
+        states = decoder.nan_where_ids_invalid(states, inputs["target_ids"])
         logits = output(states, reverse=True)
         kwargs.setdefault("name", "transformer")
         super().__init__(config, inputs, logits, dtype, **kwargs)
@@ -112,7 +112,7 @@ class Transformer(TransformerModel):
         return self._decoder.start(blocks, max_length, beams, rows, bias)
 
     def step_layers(self):
-        """The layers whose kernels `step` multiplies with, for `layers.ready_kernels`."""
+        """The layers whose kernels `step` multiplies with, for `layers.lowering.prepacked`."""
         return [*self._decoder.step_layers(), self._output]
 
     def step(

@@ -70,7 +70,7 @@ class BeamLoop:
         self.step, self.reorder = step, reorder
         self.limits, self.slots = limits, slots
         self.limit_penalty = options.penalty(ops.maximum(limits, 1))
-        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
+        self.places = ops.arange(slots)  # once: see `layers.lowering.cache_slots.next_slots`
         self.special_ids = special_ids
         self.size = options.beam_size
         self.is_source = None

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_transformer.layers.lowering.targets import XLA, traced_for
+from keras_transformer.layers.lowering.tracing import XLA, traced
 
 _COLUMNS = 16
 
@@ -57,11 +57,11 @@ def xla(function):
     """
     import tensorflow as tf
 
-    def traced(*inputs):
-        with traced_for(XLA):
+    def run(*inputs):
+        with traced(compiled_for=XLA):
             return function(*inputs)
 
-    return tf.function(traced, jit_compile=True, autograph=False)
+    return tf.function(run, jit_compile=True, autograph=False)
 
 
 def compiled_steps(begin, advance, model):

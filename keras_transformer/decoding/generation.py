@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.sizing import Growth
 from keras_transformer.layers.lowering import prepacked
-from keras_transformer.layers.lowering.targets import BATCHES, XLA, target, traced_for
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for, traced
 
 _LONGER = 8  # tokens that most outputs are at most longer than their inputs
 _BLOCK = 16  # slots that come at a time: fewer are not looked at in vain, more are copied less
@@ -139,14 +139,14 @@ def _search(model, strategy, cache, limits, slots, growth, stays_here, **inputs)
     compiles = growth is not None and growth.compile is not None
     runs_ops = is_batch and not compiles  # TensorFlow's own
     step = functools.partial(model.step, beams=strategy.beams, **strategy.step_options)
-    if (compiles or target() == XLA) and _takes_vocab_first(strategy, **inputs):
+    if (compiles or compiled_for() == XLA) and _takes_vocab_first(strategy, **inputs):
         step = functools.partial(step, vocab_first=True)
         inputs["vocab_first"] = True
     with contextlib.ExitStack() as stack:
         if runs_ops:
-            stack.enter_context(traced_for(BATCHES))
             in_blocks = stays_here and prepacked.suit_this_machine()
-            stack.enter_context(prepacked.ready(model.step_layers(), in_blocks))
+            kernels = prepacked.prepacked(model.step_layers(), in_blocks)
+            stack.enter_context(traced(compiled_for=TENSORFLOW_CPU, kernels=kernels))
         return strategy.search(
             step,
             cache,

@@ -46,7 +46,7 @@ class TokenLoop:
         else:
             self.choose = options.chooser(constraints, keys)
         self.step, self.limits, self.slots = step, limits, slots
-        self.places = ops.arange(slots)  # once: see `layers.cache.next_slots`
+        self.places = ops.arange(slots)  # once: see `layers.lowering.cache_slots.next_slots`
         self.special_ids, self.scores = constraints.special_ids, options.keeps_scores
 
     def of(self, sources):

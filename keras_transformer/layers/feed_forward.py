@@ -81,7 +81,7 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
         return self.outer(self.dropout_layer(hidden_BTF, training=training))
 
     def step_layers(self):
-        """The projections, for `layers.ready_kernels`."""
+        """The projections, for `layers.lowering.prepacked`."""
         return [self.intermediate, *([self.gate] if self.is_gated else []), self.outer]
 
     def compute_output_shape(self, input_shape):

@@ -20,7 +20,7 @@ from keras_transformer.export.litert.conversion import (
 )
 from keras_transformer.export.litert.graphs import DeviceModule
 from keras_transformer.export.litert.partitions import border_copies
-from keras_transformer.layers.lowering.folding import kept_apart
+from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer_runner import Runner
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
@@ -134,7 +134,7 @@ def test_statistics_are_those_of_the_model(seen, trained, rows):
 def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
     """Where the converter may not fold anything into them, as in every quantized mode."""
     module = DeviceModule(trained, Greedy())
-    with kept_apart():
+    with traced(weight_folding=False):
         content = float_file(module, module.signatures)
     products = flatbuffer.products(flatbuffer.read(content))
     found = [seen.of(product) for product in products]

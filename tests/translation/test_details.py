@@ -181,7 +181,7 @@ def test_pieces_join_to_the_text_of_any_ids(kind, tokenizer):
     for length in [0, 1, 2, 3, *[11] * 60]:
         ids = [int(t) for t in rng.integers(0, tokenizer.vocab_size, length) if t not in special]
         if kind in ("bytes", "byte fallback") and length % 2:
-            first = tokenizer.piece_ids["<0x00>"]
+            first = tokenizer.pieces.index("<0x00>")
             ids = [first + byte for byte in utf8[rng.integers(0, 3) :]] + ids
         pieces = list(growing_text(ids, tokenizer))
         assert "".join(pieces) == tokenizer.decode(ids)

@@ -165,8 +165,8 @@ def _cache(model, named):
         for index in range(model.config.decoder_layers)
     )
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
-    places = ops.arange(ops.shape(named["cache_0_keys"])[2])
-    return Cache(blocks, masks.additive(mask_B11S), places, ())
+    slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+    return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
 
 
 class LanguageModelModule(tf.Module):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.export.backend import traced, variables
+from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.export.serving import inputs as rows
 from keras_transformer.export.serving.pieces import in_pieces
 from keras_transformer.translation.translation import with_scores
@@ -109,7 +109,7 @@ class ServingGraphs:
                 "embed": (self._embed, [text]),
             }
         return {
-            name: traced(graph, specs).get_concrete_function()
+            name: as_graph(graph, specs).get_concrete_function()
             for name, (graph, specs) in graphs.items()
         }
 
@@ -123,7 +123,7 @@ class ServingGraphs:
         def search(source_ids):
             return (decode(model, source_ids, strategy).ids,)
 
-        return traced(
+        return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
         )
 
@@ -140,7 +140,7 @@ class ServingGraphs:
             found = decode(model, source_ids, strategy).hypotheses
             return found.ids, found.scores
 
-        return traced(
+        return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
             [SOURCE_IDS],
         )

@@ -5,8 +5,8 @@ into memory of the process at every start. Its `CompiledModel` can keep them in 
 once, mapped by every process from then on, so that the system can drop them and share them.
 
 XNNPACK compares neither the model nor the bytes with what the file was made from: a wrong file
-is a wrong answer. So the name of a file here says all that its packed weights depend on, and a checksum
-beside it is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
+is a wrong answer. So the name of a file here says all that its packed weights depend on, and a
+checksum beside it is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _MOST_GROWTH = 4  # packed weights to the file's, at most: 8-bit weights that be
 class PackedModel:
     """The signature that a folder's metadata name, run with packed weights from a file.
 
-    Not safe for threads. The file is made by one process where it is missing or damaged; others wait
+    Not safe for threads. One process makes the file where it is missing or damaged; others wait
     for it.
 
     Args:

@@ -3,8 +3,8 @@
 The decoding loop is in the bodies of WHILE ops, where no calibrator looks. So the numbers are
 taken in one full pass over source and target, which computes what the cached steps compute, and are
 matched to the loop by the weights themselves: a product is known by the rows of its matrix, which
-the converter may have joined or split. Both graphs are traced with
-nothing folded into weights (see `layers.lowering.tracing`).
+the converter may have joined or split. Both graphs are traced with nothing folded into weights
+(see `layers.lowering.tracing`).
 """
 
 import dataclasses

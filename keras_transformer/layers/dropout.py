@@ -79,10 +79,12 @@ class Dropout(BaseLayer, keras.layers.Layer):
         """The seed of the next mask, or `None` where nothing is dropped."""
         return self.seed_generator.next() if training and self.rate > 0 else None
 
-    def drop(self, inputs, seed):
-        """`inputs` with the mask of `seed`: the same for the same seed."""
+    def drop(self, inputs, seed, part=None):
+        """`inputs` with the mask of `seed`, or, of a part's number, with a mask for this part."""
         if seed is None:
             return inputs
+        if part is not None:
+            seed = seed_of_part(seed, part)
         keep = keep_mask(ops.shape(inputs), self.rate, seed)
         scaled = inputs * ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return ops.where(keep, scaled, ops.zeros((), inputs.dtype))

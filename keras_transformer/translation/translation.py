@@ -1,20 +1,8 @@
-"""What a `Translator` tells of a translation beside its text."""
+"""Hypotheses of a search as a `Translator` gives them."""
 
 import dataclasses
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One translation of one text."""
-
-    text: str
-    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
-    score: float  # what the search ranks by: see its strategy
-    token_log_probs: tuple  # of float, the model's, one for each of `ids`
-    truncated: bool  # the limit has cut it: it has no EOS
-    alignment: tuple | None = None  # the source position of each of `ids`, if asked for
 
 
 def hypotheses_of(ids, scores, log_probs, config):

@@ -10,8 +10,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_transformer import Greedy
-from keras_transformer.export import MODES, ParityError, export_litert
-from keras_transformer.export.litert import conversion, export_translator, flatbuffer
+from keras_transformer.export import MODES, ParityError, export_litert, parity
+from keras_transformer.export.litert import conversion, flatbuffer, writer
 from keras_transformer.export.litert.calibration import Calibration, statistics
 from keras_transformer.export.litert.conversion import (
     check_size,
@@ -62,9 +62,9 @@ def answers(content, live, texts, **options):
 def agreement(live, texts, found):
     expected = python_ids(live, texts)
     pairs = list(zip(expected, found, strict=True))
-    return export_translator.compare(
-        texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs]
-    )["token_agreement"]
+    return parity.compare(texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs])[
+        "token_agreement"
+    ]
 
 
 @pytest.mark.parametrize("mode", list(MODES))
@@ -207,7 +207,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
     check_size(trained)
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(export_translator, "convert", functools.partial(pytest.fail, "converted"))
+    monkeypatch.setattr(writer, "convert", functools.partial(pytest.fail, "converted"))
     with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
         export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []

@@ -84,7 +84,7 @@ class FullPass(tf.Module):
             return {"output": model(inputs, training=False)}
 
         specs = {name: tf.TensorSpec((1, None), tf.int32, name=name) for name in self._names}
-        self.run = tf.function(run).get_concrete_function(**specs)
+        self.run = tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
 def statistics(calibration, converted):

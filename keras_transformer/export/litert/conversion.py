@@ -3,6 +3,8 @@
 import functools
 import tempfile
 
+import tensorflow as tf
+
 from keras_transformer.export.litert.modes import mode_named
 from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer.quiet import quiet
@@ -79,8 +81,6 @@ def float_file(module, signatures, place=None):
         signatures: A dict of concrete functions.
         place: As in `convert`.
     """
-    import tensorflow as tf
-
     with tempfile.TemporaryDirectory(dir=place) as folder, quiet():
         tf.saved_model.save(module, folder, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(

@@ -42,6 +42,7 @@ def tokens(live, text):
 # --- The same tokens -----------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_float32_equals_python_on_every_length(runner, live, texts, other_texts, odd_texts):
     everything = [*texts, *other_texts, *odd_texts]
     for text in everything:

@@ -47,6 +47,7 @@ def serve_ids(loaded):
 # --- The same text -------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_text_equals_python_for_any_batch_and_length(serve, live, texts, other_texts, odd_texts):
     everything = [*texts, *other_texts, *odd_texts]
     expected = live.translate(everything)

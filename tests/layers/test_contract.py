@@ -187,6 +187,7 @@ CASES = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_contract(case, tmp_path):
     layer_class, arguments, inputs, others = case

@@ -59,12 +59,8 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         check_size(num_heads=num_heads, key_dim=key_dim)
-        check_size(
-            optional=True,
-            value_dim=value_dim,
-            output_dim=output_dim,
-            attention_chunk=attention_chunk,
-        )
+        check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
+        check_size(optional=True, attention_chunk=attention_chunk)
         check_rate(dropout=dropout)
         check_choice(SCORES, attention_score=attention_score)
         self.num_heads = num_heads
@@ -81,7 +77,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in self.OPTIONS},
@@ -406,8 +402,7 @@ class CrossAttention(MultiHeadAttention):
     ) -> Tensor:
         query_BNTH = split_heads(self.query_projection(query), self.num_heads)
         key_BNSH, value_BNSU = self._project_memory(value, key)
-        sizes = self._sizes(query, value)
-        mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
+        mask = AttentionMask.checked(self._sizes(query, value), attention_mask, attention_bias)
         is_chunked = self.attention_chunk is not None and not return_attention_scores
         way = self._attend_in_chunks if is_chunked else self._attend
         context_BNTU, weights_BNTS = way(query_BNTH, key_BNSH, value_BNSU, mask, training)

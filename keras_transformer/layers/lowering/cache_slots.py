@@ -93,6 +93,11 @@ def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=No
 def write_slots(buffer, update, slots, factor=1.0):
     """Writes `update`, times `factor`, into the slots of (B, N, S, H) that hold zeros yet.
 
+    XLA updates a slice, in place. TensorFlow's own graphs for many rows write rows in place, as
+    all its other ways copy the buffer. Everywhere else, on a device above all, zeros plus a product
+    is the way: LiteRT runs it in its fast kernels, but a select number by number; and a slice
+    update is an XLA op in a TensorFlow graph, which the stock TF Serving binary refuses.
+
     Args:
         buffer: The cache; with K beams of S * K slots.
         update: (B, N, T, H) or (B, N, K, H).
@@ -108,8 +113,6 @@ def write_slots(buffer, update, slots, factor=1.0):
         return in_place.overwrite_rows(
             buffer, slots.flat_rows, update, slots.beams * buffer.shape[3]
         )
-    # Neither a select nor a slice update: LiteRT runs this in its fast kernels, and there is no
-    # XLA op, which the stock TF Serving binary refuses.
     one_hot = slots.one_hot if factor == 1 else slots.one_hot * factor
     one_hot = ops.cast(one_hot, buffer.dtype)
     return buffer + (one_hot * update if one_hot.shape[3] == 1 else ops.matmul(one_hot, update))

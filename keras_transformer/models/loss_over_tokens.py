@@ -1,7 +1,11 @@
 """What `fit` and `evaluate` report as `loss`: the mean over all tokens, not over batches."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_transformer.typing import Tensor
 
 _NAME = "loss_over_tokens"
 
@@ -20,7 +24,14 @@ class LossOverTokens:
         # Not in `compile`: Keras does not call one that a class overrides when it loads a model.
         self._loss_over_tokens = keras.metrics.Mean(_NAME)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if (counted := self.counted_loss) is not None:
             # The same ops as in the loss itself: compilers make them once.
@@ -30,13 +41,13 @@ class LossOverTokens:
             self._loss_over_tokens.update_state(self._loss_factor() * values + added, weights)
         return loss
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Tensor]:
         logs = super().get_metrics_result()
         mean = logs.pop(_NAME)
         return logs if self.counted_loss is None else {**logs, "loss": mean}
 
     @property
-    def counted_loss(self):
+    def counted_loss(self) -> keras.losses.Loss | None:
         """The compiled loss, if it is the only one and tells its `values_and_weights`."""
         losses = keras.tree.flatten(getattr(self, "loss", None))
         is_counted = len(losses) == 1 and hasattr(losses[0], "values_and_weights")

@@ -1,5 +1,7 @@
 """What Keras' `fit` on TensorFlow lacks to run under a `tf.distribute` strategy of many workers."""
 
+from typing import Any
+
 
 class MultiWorkerFit:
     """For a `keras.Model`: `fit` and `evaluate` under `MultiWorkerMirroredStrategy`.
@@ -25,10 +27,10 @@ class MultiWorkerFit:
             iterator = None
         super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def train_step(self, *args):
+    def train_step(self, *args: Any) -> dict:
         return self._with_an_axis(super().train_step(*args))
 
-    def test_step(self, *args):
+    def test_step(self, *args: Any) -> dict:
         return self._with_an_axis(super().test_step(*args))
 
     def _with_an_axis(self, logs):

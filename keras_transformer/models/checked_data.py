@@ -1,4 +1,4 @@
-"""What `fit` and `evaluate` are given, looked at before a step takes it: ids, class weights."""
+"""Checks of the ids and class weights that `fit` and `evaluate` get, before a step takes them."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ _FOUND = re.compile(r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:
 
 
 class CheckedData:
-    """For a `keras.Model` with `id_sizes`: an id outside the vocabulary stops `fit`.
+    """Base of a `keras.Model` with `id_sizes`: an id outside the vocabulary stops `fit`.
 
     It would make loss and weights NaN. What is in memory is looked at as a whole before the first
     step; batches of a `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` one by one, each

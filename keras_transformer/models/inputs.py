@@ -1,4 +1,4 @@
-"""What a model is given: refused by name, before Keras takes one input for another."""
+"""Checks of a model's inputs by their names, before Keras takes one input for another."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_transformer.typing import Tensor
 
 
 class CheckedInputs:
-    """For a functional `keras.Model`: its inputs, wherever they come from, must be those it has.
+    """Base of a functional `keras.Model` that refuses inputs which it does not have.
 
     Keras flattens a dict in the order of its keys, and pairs what it finds with the inputs that
     the model has: with a further key every input after it is another's.

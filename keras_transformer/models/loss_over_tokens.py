@@ -11,12 +11,12 @@ _NAME = "loss_over_tokens"
 
 
 class LossOverTokens:
-    """For a `keras.Model`: its `loss` does not depend on how tokens fall into batches.
+    """Base of a `keras.Model` whose `loss` does not depend on how tokens fall into batches.
 
     Keras reports the mean of the batches' losses, each weighed by its rows. Where the compiled
     loss can tell its `values_and_weights`, as `SmoothedCrossEntropy` can, the `loss` is the
     weighted mean of all values of an epoch, plus what `add_loss` and regularizers add. What is
-    minimised stays what it is.
+    minimised stays the same.
     """
 
     def __init__(self, *args, **kwargs):
@@ -60,5 +60,5 @@ class LossOverTokens:
 
 
 def _only(part):
-    """What a structure of one holds, or `None`."""
+    """The only item of a structure, or `None`."""
     return (keras.tree.flatten(part) or [None])[0]

@@ -1,10 +1,10 @@
-"""What Keras' `fit` on TensorFlow lacks to run under a `tf.distribute` strategy of many workers."""
+"""What Keras' `fit` needs to run under a `tf.distribute` strategy of several workers."""
 
 from typing import Any
 
 
 class MultiWorkerFit:
-    """For a `keras.Model`: `fit` and `evaluate` under `MultiWorkerMirroredStrategy`.
+    """Base of a `keras.Model` that can `fit` and `evaluate` under `MultiWorkerMirroredStrategy`.
 
     Keras 3.13 to 3.15 reduces two things in ways that this strategy refuses: the first batch, to
     learn its shapes, as one nested value, and the logs of a step, which are scalars, over their

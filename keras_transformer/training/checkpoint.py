@@ -164,7 +164,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         return None not in (best, patience) and self.progress.epoch - best >= patience
 
     def snapshot_model(self) -> keras.Model:
-        """The weights that a snapshot would hold now, in one model without optimizer for all."""
+        """Gives the model without optimizer, always the same object, with the current weights."""
         # A compiled model would write the optimizer too, three times the size.
         if self._weights_only is None:
             self._weights_only = self.model.__class__.from_config(self.model.get_config())

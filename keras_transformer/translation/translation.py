@@ -1,4 +1,4 @@
-"""What a `Translator` tells of a translation beside its text."""
+"""A translation with its score, and how a search is made to give scores."""
 
 import dataclasses
 
@@ -7,14 +7,27 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One translation of one text."""
+    """One translation of one text.
+
+    Attributes:
+        text: The translation.
+        ids: Its target ids, EOS at the end unless `truncated`; none for an empty text.
+        score: What the search ranks by, see `BeamSearch` and `Sampling`.
+        token_log_probs: The model's log-probability of each of `ids`.
+        truncated: Whether the limit has cut it, so that it has no EOS.
+        alignment: The source position of each of `ids`, or `None` if not asked for.
+
+    Example:
+        >>> kt.translation.Translation("ja", (7, 3), -0.5, (-0.2, -0.3), False).text
+        'ja'
+    """
 
     text: str
-    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
-    score: float  # what the search ranks by: see its strategy
-    token_log_probs: tuple  # of float, the model's, one for each of `ids`
-    truncated: bool  # the limit has cut it: it has no EOS
-    alignment: tuple | None = None  # the source position of each of `ids`, if asked for
+    ids: tuple[int, ...]
+    score: float
+    token_log_probs: tuple[float, ...]
+    truncated: bool
+    alignment: tuple[int, ...] | None = None
 
 
 def hypotheses_of(ids, scores, log_probs, config):
@@ -22,9 +35,9 @@ def hypotheses_of(ids, scores, log_probs, config):
 
     Args:
         ids: (N, T) int array, tokens, EOS if there is one, then pads.
-        scores: (N,) array. What the search has not found is IMPOSSIBLE, and left out.
+        scores: (N,) array, IMPOSSIBLE where the search found none, which is left out.
         log_probs: (N, T) array.
-        config: Anything with `pad_id` and `eos_id`.
+        config: Any object with `pad_id` and `eos_id`.
     """
     found = []
     for row, score, values in zip(ids, scores, log_probs, strict=True):
@@ -37,18 +50,22 @@ def hypotheses_of(ids, scores, log_probs, config):
     return found
 
 
-def with_scores(strategy, n_best):
-    """The strategy that finds `n_best` hypotheses, or as many as it does, and gives scores.
+def with_scores(search, n_best):
+    """The same search, which finds `n_best` hypotheses and gives scores.
+
+    Args:
+        search: A search.
+        n_best: Hypotheses; as many as it finds anyway when `None`.
 
     Raises:
         ValueError: if it cannot find as many.
     """
-    names = {field.name for field in dataclasses.fields(strategy)}
+    names = {field.name for field in dataclasses.fields(search)}
     changes = {name: True for name in ("scores", "token_log_probs") if name in names}
     if n_best is not None and "n_best" in names:
         changes["n_best"] = n_best
     elif n_best not in (None, 1):
         raise ValueError(
-            f"`n_best` must be 1 for {type(strategy).__name__}. Received: n_best={n_best}"
+            f"`n_best` must be 1 for {type(search).__name__}. Received: n_best={n_best}"
         )
-    return dataclasses.replace(strategy, **changes)
+    return dataclasses.replace(search, **changes)

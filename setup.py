@@ -55,7 +55,7 @@ EXTRAS = {
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
-    "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18"]
+    "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
     + CTRANSLATE2
     + JAX
@@ -96,6 +96,7 @@ setup(
         "tensorboard<2.22",
         "numpy<2.5",
         "h5py<4",
+        "tomli-w<2",
     ],
     extras_require=EXTRAS,
     entry_points={

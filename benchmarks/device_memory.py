@@ -128,7 +128,7 @@ def save_ours(kt, model, tokenizer, texts, folder):
     folder.mkdir()
     strategy = kt.Greedy(extra_length=_EXTRA_LENGTH)
     translator = export_translator.device_translator(model, tokenizer, strategy, None, 512)
-    expected = export_translator.Expected.of(translator, texts)
+    expected = export_translator.PythonAnswers.translated_by(translator, texts)
     calibration = export_translator.calibration_for("int8", translator, expected)
     export_translator.write_mode(folder, translator, "int8", expected, calibration)
 

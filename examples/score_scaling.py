@@ -21,7 +21,7 @@ ENTROPY, MEAN, MEDIAN = "entropy, nats", "Jacobian's norm, mean", "Jacobian's no
 def attention_weights(score, queries, keys):
     """Softmax over the scores of bare queries and keys: attention that projects with identity."""
     options = dict(use_bias=False, kernel_initializer="identity", dtype="float64")
-    attention = kt.CrossAttention(1, queries.shape[-1], score=score, **options)
+    attention = kt.CrossAttention(1, queries.shape[-1], attention_score=score, **options)
     _, weights_BNTS = attention(queries, keys, return_attention_scores=True)
     return np.asarray(weights_BNTS)[0, 0]
 

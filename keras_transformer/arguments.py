@@ -1,24 +1,44 @@
-"""Checks of arguments, each with the error that a user needs."""
+"""Checks of arguments, each with the error that a user needs.
 
+Each check takes the arguments by their names, as keywords.
+"""
+
+import difflib
 import math
 
 
 def check_size(*, optional=False, **sizes):
     """Raises ValueError unless every named argument is a positive integer (or an optional None)."""
     for name, value in sizes.items():
-        if optional and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not (optional and value is None) and not _is_integer(value, 1):
             raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
 
 
 def check_count(**counts):
     """Raises ValueError unless every named argument is an integer of at least 0."""
     for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not _is_integer(value, 0):
             raise ValueError(
                 f"`{name}` must be an integer of at least 0. Received: {name}={value!r}"
             )
+
+
+def check_integer(minimum, **values):
+    """Raises ValueError unless every named argument is an integer of at least `minimum`."""
+    for name, value in values.items():
+        if not _is_integer(value, minimum):
+            raise ValueError(f"`{name}` must be an integer >= {minimum}. Received: {value!r}")
+
+
+def _is_integer(value, minimum):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+def check_least(minimum, *, optional=False, **values):
+    """Raises ValueError unless every named number is at least `minimum` (or an optional None)."""
+    for name, value in values.items():
+        if not (optional and value is None) and value < minimum:
+            raise ValueError(f"`{name}` must be at least {minimum}. Received: {name}={value}")
 
 
 def check_rate(**rates):
@@ -33,6 +53,21 @@ def check_choice(choices, **values):
     for name, value in values.items():
         if value not in choices:
             raise ValueError(f"`{name}` must be one of {tuple(choices)}. Received: {value!r}")
+
+
+def check_name(what, name, known, *, cutoff=0.6):
+    """Raises ValueError unless `name` is known; the error names the nearest one.
+
+    Args:
+        what: What the name is of, such as "a section".
+        name: The name.
+        known: The names that there are.
+        cutoff: How near a name must be to be proposed, from 0 (any) to 1.
+    """
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{what} must be one of {list(known)}. Received: {name!r}.{hint}")
 
 
 def check_flag(*, optional=False, **flags):
@@ -57,12 +92,12 @@ def check_key_dim(rotary, key_dim):
         )
 
 
-def check_reach(chunk, window, *, prefix="", suffix=""):
+def check_reach(attention_chunk, attention_window):
     """Raises ValueError if attention is to be both in chunks and in a window."""
-    if chunk is not None and window is not None:
+    if attention_chunk is not None and attention_window is not None:
         raise ValueError(
-            f"at most one of `{prefix}chunk{suffix}` and `{prefix}window{suffix}` may be given. "
-            f"Received: {chunk} and {window}"
+            "at most one of `attention_chunk` and `attention_window` may be given. "
+            f"Received: {attention_chunk} and {attention_window}"
         )
 
 
@@ -76,13 +111,14 @@ def check_block(residual, use_residual, use_feed_forward):
 
 
 def check_buckets(bidirectional, **sizes):
-    """Raises ValueError unless each direction has two buckets and room for the last.
+    """Raises ValueError unless each direction of relative positions has two buckets and a last one.
 
     Args:
         bidirectional: Whether two directions share the buckets.
-        **sizes: The number of buckets and the largest distance, by their names.
+        **sizes: The number of buckets and the largest distance, in this order.
     """
-    (buckets, number), (distance, largest) = sizes.items()
+    buckets, distance = sizes
+    number, largest = sizes[buckets], sizes[distance]
     own = number // 2 if bidirectional else number
     if (bidirectional and number % 2) or own < 2 or largest <= own // 2:
         raise ValueError(

@@ -6,7 +6,7 @@ import pathlib
 from keras_transformer_runner.atomic import TargetInUseError, check_unheld
 from keras_transformer_runner.integrity import check_file, check_seal, read_json
 
-FACTS = "assets.extra/serving.json"
+DESCRIPTION = "assets.extra/serving.json"
 
 
 def versions(path):
@@ -59,30 +59,32 @@ def newest_version(path):
     return path / str(found[-1]) if found else path
 
 
-def read_facts(folder):
-    """The facts that lie in an exported SavedModel.
+def read_description(folder):
+    """What an exported SavedModel says of itself: `assets.extra/serving.json`.
 
     Raises:
-        FileNotFoundError: if there are none.
-        ValueError: if they are damaged.
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged.
     """
     fields = {"signatures": dict, "bounds": dict, "requires": dict, "latency": list}
-    return read_json(pathlib.Path(folder) / FACTS, "the facts of an exported SavedModel", fields)
+    return read_json(
+        pathlib.Path(folder) / DESCRIPTION, "the facts of an exported SavedModel", fields
+    )
 
 
 def check_whole(folder):
     """Raises an error if a SavedModel is not what the export has written; servers do not look.
 
-    One without facts, or of an earlier version of this package, passes.
+    One without a description, or of an earlier version of this package, passes.
 
     Raises:
         FileNotFoundError: if a file is missing.
         ValueError: if one is damaged.
     """
-    path = pathlib.Path(folder) / FACTS
+    path = pathlib.Path(folder) / DESCRIPTION
     if not path.is_file():
         return
-    facts = read_facts(folder)
-    check_seal(path, facts)
-    for name, expected in facts.get("sha256", {}).items():
+    description = read_description(folder)
+    check_seal(path, description)
+    for name, expected in description.get("sha256", {}).items():
         check_file(path.parents[1] / name, expected, path.name)

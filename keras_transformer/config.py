@@ -1,8 +1,8 @@
 """`TransformerConfig`: every number that defines a model, validated once, in one place."""
 
 import dataclasses
-import difflib
 import json
+from typing import Any
 
 from keras_transformer.arguments import (
     check_block,
@@ -10,11 +10,13 @@ from keras_transformer.arguments import (
     check_choice,
     check_flag,
     check_key_dim,
+    check_name,
     check_positive,
     check_rate,
     check_reach,
     check_size,
 )
+from keras_transformer_runner.tokenizers.base import SpecialIds
 
 RESIDUALS = ("post", "pre", "b2t")
 NORMALIZATIONS = ("layer", "rms", "batch", "none")
@@ -55,6 +57,8 @@ PRESETS = {
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
     """Hyper-parameters of a `Transformer`, in the paper's terms.
+
+    All are keywords, and all are checked when the config is made. It cannot be changed later.
 
     Attributes:
         vocab_size: Rows of the source's embedding (V), and of the target's where there is no
@@ -102,6 +106,20 @@ class TransformerConfig:
         unk_id: Id of a piece that the vocabulary lacks.
         bos_id: Id that starts the decoder's input; may be the pad's.
         eos_id: Id that ends source and target.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not fit together.
+
+    Example:
+        >>> config = kt.TransformerConfig.preset("base", vocab_size=8000, dropout=0.2)
+        >>> config.model_dim, config.num_heads, config.head_key_dim, config.dropout
+        (512, 8, 64, 0.2)
+        >>> kt.TransformerConfig.from_json(config.to_json()) == config
+        True
+        >>> kt.TransformerConfig(vocab_size=8000, model_dim=10, num_heads=4)
+        Traceback (most recent call last):
+        ValueError: `model_dim` must be divisible by `num_heads` when `key_dim` is not given. \
+Received: model_dim=10, num_heads=4
     """
 
     vocab_size: int
@@ -190,7 +208,7 @@ class TransformerConfig:
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}"
             )
         check_key_dim(self.positions == "rotary", self.head_key_dim)
-        check_reach(self.attention_chunk, self.attention_window, prefix="attention_")
+        check_reach(self.attention_chunk, self.attention_window)
         for bidirectional in (True, False):  # the encoder's, and the decoder's
             check_buckets(
                 bidirectional,
@@ -224,9 +242,8 @@ class TransformerConfig:
             )
 
     def _check_special_ids(self):
-        ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
         smallest = min(self.vocab_size, self.target_size)
-        for name, value in ids.items():
+        for name, value in self.special_ids._asdict().items():
             if not isinstance(value, int) or not 0 <= value < smallest:
                 raise ValueError(
                     f"`{name}` must be an id in [0, vocab_size). Received: {name}={value!r}, "
@@ -239,28 +256,38 @@ class TransformerConfig:
             )
 
     @property
-    def target_size(self):
+    def special_ids(self) -> SpecialIds:
+        """`pad_id`, `unk_id`, `bos_id` and `eos_id`, which a tokenizer must have too."""
+        return SpecialIds.of(self)
+
+    @property
+    def target_size(self) -> int:
         """Ids of the target (V), resolved."""
         return self.target_vocab_size or self.vocab_size
 
     @property
-    def has_final_norm(self):
+    def has_final_norm(self) -> bool:
         """`final_norm`, resolved."""
         return self.residual == "pre" if self.final_norm is None else self.final_norm
 
     @property
-    def head_key_dim(self):
+    def head_key_dim(self) -> int:
         """Query and key width per head (H), resolved."""
         return self.key_dim or self.model_dim // self.num_heads
 
     @property
-    def head_value_dim(self):
+    def head_value_dim(self) -> int:
         """Value width per head (U), resolved."""
         return self.value_dim or self.head_key_dim
 
     @classmethod
-    def preset(cls, name, *, vocab_size, **overrides):
+    def preset(cls, name: str, *, vocab_size: int, **overrides: Any) -> "TransformerConfig":
         """A named size, with any field replaced by keyword.
+
+        Args:
+            name: `"tiny"` (128 wide, 4 blocks a side), or the paper's `"base"` or `"big"`.
+            vocab_size: As the field.
+            **overrides: Other fields.
 
         Raises:
             ValueError: if `name` is not a preset.
@@ -269,22 +296,19 @@ class TransformerConfig:
         return cls.from_dict({**PRESETS[name], "vocab_size": vocab_size, **overrides})
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict[str, Any]) -> "TransformerConfig":
         """The inverse of `to_dict`; an unknown field is an error that names the nearest one."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"a model field must be one of {known}. Received: {name!r}.{hint}")
+            check_name("a model field", name, known)
         return cls(**values)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, ready for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> "TransformerConfig":
         """The inverse of `to_json`."""
         try:
             fields = json.loads(text)
@@ -294,6 +318,6 @@ class TransformerConfig:
             raise ValueError(f"a config must be a JSON object. Received: {text[:80]!r}")
         return cls.from_dict(fields)
 
-    def to_json(self):
+    def to_json(self) -> str:
         """The fields as a JSON object with one field a line."""
         return json.dumps(self.to_dict(), indent=2) + "\n"

@@ -8,29 +8,50 @@ import functools
 import importlib
 import math
 import unicodedata
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from keras_transformer.typing import Tensor
 
 _CELL_INCHES = 0.13  # the smallest side of a token's square that leaves its label readable
 _PANEL_INCHES = 2.2  # what a panel grows to where tokens are few
 _MAX_PANEL_INCHES = 8.0
-_GAP_INCHES = 0.14
-_HEADING_INCHES = 0.3
-_TITLE_POINTS = 12
 _LETTER_INCHES = 0.62 / 72  # width of a letter, for each point of its size
 _MAX_LABELS = 60  # on each axis; of more tokens every second, third ... is named
 _MAX_LETTERS = 18
 _MISSING = "\N{WHITE SQUARE}"
+# Where the first has no such letter, the next is asked. It comes with matplotlib, the others with
+# Linux, macOS and Windows.
+_FONTS = (
+    *("DejaVu Sans", "Noto Sans", "Arial Unicode MS", "Segoe UI", "Noto Sans CJK JP"),
+    *("WenQuanYi Zen Hei", "Droid Sans Fallback", "PingFang SC", "Hiragino Sans", "Malgun Gothic"),
+    *("Microsoft YaHei", "Yu Gothic", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Thai"),
+    *("Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Nirmala UI", "FreeSans"),
+)
 _COLORS = ("#2f6db5", "#d1632b", "#3f8f4f", "#8a4fa3", "#6b6b6b", "#b08a00")
 _GRAY = "#555555"
 
 
-def plot_attention(scores, query_tokens, key_tokens, *, title=None):
+def plot_attention(
+    scores: Tensor,
+    query_tokens: Sequence[object],
+    key_tokens: Sequence[object],
+    *,
+    title: str | None = None,
+):
     """Draws one sentence's attention weights: a panel for each head, tokens on both axes.
 
     Rows are queries and columns are keys: a row shows where its token looks. All panels share one
-    colour bar from 0 to 1. Labels stay readable up to about 40 tokens, in any script that an
-    installed font has; a letter that none has becomes a square.
+    colour bar from 0 to 1. Labels stay readable up to about 40 tokens. A letter that no font here
+    has becomes a square; DejaVu Sans and the common fonts of each system are looked into.
+
+    Example:
+        >>> scores = np.array([[[1.0, 0.0], [0.25, 0.75]]])  # one head, two tokens
+        >>> figure = kt.plot_attention(scores, ["a", "man"], ["ein", "Mann"], title="layer 0")
+        >>> figure.savefig("attention.png")
+        >>> [axis.get_title() for axis in figure.axes]
+        ['head 0', '']
 
     Args:
         scores: Attention weights of one sentence, (N, T, S), as one item of a batch in what
@@ -40,38 +61,67 @@ def plot_attention(scores, query_tokens, key_tokens, *, title=None):
         title: Text above the figure.
 
     Returns:
-        A `matplotlib.figure.Figure`; `figure.savefig("attention.png")` writes it.
+        A `matplotlib.figure.Figure`; its last axes are the colour bar.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `scores` are not (N, T, S) weights in [0, 1] for these tokens.
     """
     scores = _checked_scores(scores, query_tokens, key_tokens)
-    query_axis, key_axis = _TokenAxis(query_tokens), _TokenAxis(key_tokens)
-    grid = _Grid(scores.shape, query_axis, key_axis, _text_inches(title or "", _TITLE_POINTS))
-    figure = _figure((grid.width, grid.height))
-    for head, weights in enumerate(scores):
-        axis = figure.add_axes(grid.panel(head))
-        image = axis.imshow(
-            weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="auto"
-        )
+    heads, *counts = scores.shape
+    columns = min(heads, 4 if heads > 6 or heads == 4 else 3)
+    rows = math.ceil(heads / columns)
+    cell = max(_PANEL_INCHES / max(counts), _CELL_INCHES)
+    height, width = (min(count * cell, _MAX_PANEL_INCHES) for count in counts)
+    style = {"fontsize": min(9.0, 60 * cell), "fontfamily": _families(), "parse_math": False}
+    query_labels, key_labels = _labels(query_tokens), _labels(key_tokens)
+    across, down = (
+        max(map(_width, labels.values())) * style["fontsize"] * _LETTER_INCHES
+        for labels in (query_labels, key_labels)
+    )
+    upright = down + 0.04 > width / len(key_labels)
+    size = (columns * (width + 0.2) + across + 1.3, rows * (height + 0.35) + upright * down + 0.9)
+    figure = _figure(size)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for head, axis in enumerate(axes.flat):
+        if head >= heads:
+            axis.remove()
+            continue
+        image = axis.imshow(scores[head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axis.set_title(f"head {head}", fontsize=9, color=_GRAY, pad=3)
         axis.spines[:].set_color("#cccccc")
         axis.tick_params(length=0, pad=3)
-        last, first = head + grid.columns >= len(scores), head % grid.columns == 0
-        key_axis.name(axis.xaxis, grid.points, shown=last, upright=grid.upright)
-        query_axis.name(axis.yaxis, grid.points, shown=first)
-    bar = figure.colorbar(image, cax=figure.add_axes(grid.color_bar()))
+        is_last, is_first = head + columns >= heads, head % columns == 0
+        _name_tokens(axis.xaxis, key_labels if is_last else {}, style, rotation=90 * upright)
+        _name_tokens(axis.yaxis, query_labels if is_first else {}, style)
+    bar = figure.colorbar(image, ax=list(figure.axes), aspect=30, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=_GRAY)
-    grid.write_names(figure)
+    figure.supxlabel("keys: attended to", color=_GRAY, fontsize=9)
+    figure.supylabel("queries: attend", color=_GRAY, fontsize=9)
     if title:
-        grid.write_title(figure, title)
+        style["fontsize"] = 12
+        figure.suptitle(_drawable(title), wrap=True, **style)
     return figure
 
 
-def plot_lines(panels, *, x_label, x_base=None, y_base=None, title=None):
+def plot_lines(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    *,
+    x_label: str,
+    x_base: float | None = None,
+    y_base: float | None = None,
+    title: str | None = None,
+):
     """Draws one or more panels of lines, side by side, with one legend each.
+
+    Example:
+        >>> from keras_transformer.plots import plot_lines
+        >>> losses = {"post-norm": ([1, 2, 4], [5.0, 4.2, 3.9]), "pre-norm": ([1, 2], [4.8, 3.7])}
+        >>> figure = plot_lines({"loss": losses}, x_label="depth", x_base=2)
+        >>> figure.savefig("losses.png")
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['post-norm', 'pre-norm']
 
     Args:
         panels: Panel title -> {line name: (x values, y values)}. A name that occurs in several
@@ -91,7 +141,7 @@ def plot_lines(panels, *, x_label, x_base=None, y_base=None, title=None):
     """
     _check_panels(panels)
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    figure = _figure((1.4 + 4.3 * len(panels), 4.0), "constrained")
+    figure = _figure((1.4 + 4.3 * len(panels), 4.0))
     for axis, (heading, lines) in zip(
         figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True
     ):
@@ -118,9 +168,9 @@ def plot_lines(panels, *, x_label, x_base=None, y_base=None, title=None):
     return figure
 
 
-def _figure(size, layout=None):
+def _figure(size):
     figure_class = _matplotlib("figure").Figure
-    return figure_class(figsize=size, dpi=120, layout=layout, facecolor="white")
+    return figure_class(figsize=size, dpi=120, layout="constrained", facecolor="white")
 
 
 def _matplotlib(module):
@@ -161,87 +211,21 @@ def _check_panels(panels):
                 )
 
 
-class _TokenAxis:
-    """The labels of one axis: which of the tokens, and in which fonts."""
-
-    def __init__(self, tokens):
-        self.step = math.ceil(len(tokens) / _MAX_LABELS)
-        self.places = range(0, len(tokens), self.step)
-        labels, self.families = _drawable([str(tokens[place]) for place in self.places])
-        self.labels = [x if len(x) <= _MAX_LETTERS else x[: _MAX_LETTERS - 1] + "…" for x in labels]
-        self.letters = max(map(_width, self.labels))
-
-    def name(self, axis, points, *, shown, upright=False):
-        """Writes the labels of a panel that stands at the edge."""
-        if not shown:
-            axis.set_ticks([])
-            return
-        axis.set_ticks(
-            self.places,
-            self.labels,
-            fontsize=points,
-            fontfamily=self.families,
-            rotation=90 if upright else 0,
-            parse_math=False,  # a "$" is a "$"
-        )
+def _labels(tokens):
+    """The labels of an axis by their places: every token, or every second, third, ... of many."""
+    places = range(0, len(tokens), math.ceil(len(tokens) / _MAX_LABELS))
+    labels = {place: _drawable(str(tokens[place])) for place in places}
+    return {
+        place: text if len(text) <= _MAX_LETTERS else text[: _MAX_LETTERS - 1] + "…"
+        for place, text in labels.items()
+    }
 
 
-class _Grid:
-    """Where everything stands, in inches from the lower left."""
-
-    def __init__(self, shape, query_axis, key_axis, title_inches):
-        heads, queries, keys = shape
-        cell = max(_PANEL_INCHES / max(queries, keys), _CELL_INCHES)
-        self.points = min(9.0, 60 * cell)
-        self.columns = min(heads, 4 if heads > 6 or heads == 4 else 3)
-        self.rows = math.ceil(heads / self.columns)
-        self.panel_width = min(keys * cell, _MAX_PANEL_INCHES)
-        self.panel_height = min(queries * cell, _MAX_PANEL_INCHES)
-        self.left = 0.4 + query_axis.letters * self.points * _LETTER_INCHES
-        label = (key_axis.letters + 0.5) * self.points * _LETTER_INCHES
-        self.upright = label > self.panel_width / len(key_axis.labels)
-        self.bottom = 0.4 + (label if self.upright else 0.15)
-        self.top = 0.3 if not title_inches else 0.6
-        across = self.columns * (self.panel_width + _GAP_INCHES)
-        self.width = self.left + max(across + 0.6, title_inches + 0.1)
-        self.grid_height = self.rows * (self.panel_height + _HEADING_INCHES) - _HEADING_INCHES
-        self.height = self.bottom + self.grid_height + self.top
-
-    def place(self, x, y):
-        """Inches as fractions of the figure."""
-        return x / self.width, y / self.height
-
-    def panel(self, head):
-        """The rectangle of a head's panel, as `add_axes` wants it."""
-        row, column = divmod(head, self.columns)
-        x = self.left + column * (self.panel_width + _GAP_INCHES)
-        y = self.bottom + (self.rows - 1 - row) * (self.panel_height + _HEADING_INCHES)
-        return *self.place(x, y), *self.place(self.panel_width, self.panel_height)
-
-    def write_names(self, figure):
-        """Says what the two axes are."""
-        style = dict(color=_GRAY, fontsize=9)
-        figure.text(*self.place(self.left, 0.08), "keys: attended to", **style)
-        queries = self.place(0.08, self.height - self.top)
-        figure.text(*queries, "queries: attend", rotation=90, va="top", **style)
-
-    def write_title(self, figure, title):
-        """Writes the title above the first panel, from its left edge on."""
-        (title,), families = _drawable([title])
-        place = self.place(self.left, self.height - 0.1)
-        style = dict(fontsize=_TITLE_POINTS, fontfamily=families, parse_math=False)
-        figure.text(*place, title, va="top", **style)
-
-    def color_bar(self):
-        """The rectangle of the colour bar, right of the first row."""
-        x = self.left + self.columns * (self.panel_width + _GAP_INCHES)
-        height = min(self.grid_height, 2.2)
-        y = self.bottom + self.grid_height - height
-        return *self.place(x, y), *self.place(0.14, height)
-
-
-def _text_inches(text, points):
-    return _width(text) * points * _LETTER_INCHES
+def _name_tokens(axis, labels, style, rotation=0):
+    if labels:
+        axis.set_ticks(list(labels), list(labels.values()), rotation=rotation, **style)
+    else:
+        axis.set_ticks([])
 
 
 def _width(text):
@@ -249,11 +233,11 @@ def _width(text):
     return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
 
 
-def _drawable(texts):
-    """Texts without what cannot be drawn, and the font families that they need together."""
-    texts = ["".join(map(_visible, text)) for text in texts]
-    families, missing = _fonts_for(frozenset("".join(texts)))
-    return [text.translate(dict.fromkeys(map(ord, missing), _MISSING)) for text in texts], families
+def _drawable(text):
+    """The text without what cannot be drawn."""
+    letters = frozenset().union(*map(_letters_of, _families()))
+    visible = "".join(map(_visible, text))
+    return "".join(letter if letter in letters else _MISSING for letter in visible)
 
 
 def _visible(letter):
@@ -262,29 +246,13 @@ def _visible(letter):
     return replaced if replaced.isprintable() else _MISSING
 
 
-def _fonts_for(letters):
-    """Returns font families that together have the letters, and the letters that no font has."""
+def _families():
+    """Those of the fonts that are installed."""
+    installed = set(_matplotlib("font_manager").get_font_names())
+    return [name for name in _FONTS if name in installed]
+
+
+@functools.cache
+def _letters_of(family):
     fonts = _matplotlib("font_manager")
-    regular = {
-        font.name
-        for font in fonts.fontManager.ttflist
-        if (font.style, font.weight) == ("normal", 400)
-        and not font.name.startswith("Last Resort")  # a box for every letter there is
-    }
-    families = ["DejaVu Sans"]  # comes with matplotlib
-    missing = letters - _letters_in(fonts.findfont(families[0]))
-    for name in sorted(regular) if missing else []:
-        if found := missing & _letters_in(fonts.findfont(name)):
-            families.append(name)
-            missing = missing - found
-    return families, missing
-
-
-@functools.lru_cache(maxsize=1024)
-def _letters_in(path):
-    """The letters of a font file; none if it has no outlines, as with bitmap emoji."""
-    try:
-        font = _matplotlib("font_manager").get_font(path)
-        return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
-    except (OSError, RuntimeError):
-        return frozenset()
+    return frozenset(map(chr, fonts.get_font(fonts.findfont(family)).get_charmap()))

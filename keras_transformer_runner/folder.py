@@ -64,14 +64,6 @@ def open_folder(folder):
     return DeviceFolder(metadata, folder / MODEL_FILE, tokenizer, target)
 
 
-def new_export(path, overwrite):
-    """`new_folder` for an export; `overwrite` replaces an earlier one, and nothing else."""
-    from keras_transformer_runner.atomic import new_folder  # which a device does not need
-
-    replaces = FILES if overwrite else None
-    return new_folder(path, replaces=replaces, mark=REPORT, what="an export")
-
-
 def checksums(folder):
     """The SHA-256 of each file of a folder by name, as the metadata holds them."""
     return {path.name: checksum(path) for path in sorted(pathlib.Path(folder).iterdir())}

@@ -2,11 +2,13 @@
 
 import contextlib
 import gzip
+import os
 import pathlib
 import sys
 import warnings
 import weakref
 import zlib
+from collections.abc import Iterator
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -37,7 +39,7 @@ def check_file(path):
         raise FileNotFoundError(f"a text file must exist. Received: {path}")
 
 
-def read_lines(path, *, plain=False):
+def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, plain or gzip, without their ends.
 
     Only LF and CRLF end a line: U+2028 and its like are text. A byte order mark is dropped.
@@ -52,6 +54,13 @@ def read_lines(path, *, plain=False):
         OSError: if it cannot be read.
         ValueError: if the file is UTF-16, a line is not UTF-8 (with its number), gzip data are
             damaged, or standard input is closed or was read before.
+
+    Example:
+        >>> from keras_transformer_runner.lines import read_lines
+        >>> with open("lines.txt", "wb") as file:
+        ...     _ = file.write("é\\r\\ntwo".encode())
+        >>> list(read_lines("lines.txt"))
+        ['é', 'two']
     """
     for number, line in enumerate(read_byte_lines(path, plain=plain), start=1):
         try:
@@ -63,7 +72,7 @@ def read_lines(path, *, plain=False):
 
 
 def read_byte_lines(path, *, plain=False):
-    """`read_lines` without the decoding: a line that is not UTF-8 is the caller's to judge."""
+    """Reads as `read_lines` does, without decoding: the caller judges what is not UTF-8."""
     has_tab = False
     with _open_bytes(path) as file:
         for number, line in enumerate(_raw_lines(file, path), start=1):

@@ -1,6 +1,8 @@
 """An exported LiteRT file as functions of ids. Needs NumPy and ai-edge-litert, nothing else."""
 
+import os
 import threading
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,36 +17,39 @@ _TENSORS = {
 _MOST_THREADS = 256  # LiteRT starts as many as it is told to
 
 
+def check_size(**sizes):
+    """Raises ValueError unless every named argument is a positive integer."""
+    for name, value in sizes.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+
+
 class DeviceModel:
-    """Answers ids with an exported folder. Calls from several threads take turns.
+    """Answers ids with an exported folder, for apps that tokenize themselves.
 
-    The model's file is mapped into memory, not read: it must stay as it is while it is in use.
+    `Runner`, which also takes texts, documents the arguments, the attribute `metadata` and the
+    errors.
 
-    Args:
-        folder: What an export for devices wrote.
-        num_threads: Threads of the interpreter, at most 256. One is fastest for one sentence at a
-            time.
-        weight_cache: A folder for packed weights, made if missing, or `None`. The first model
-            packs its weights into a file there, and all later ones map that, which takes less
-            memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
-            `folder`. `steps` packs a copy of its own into memory.
-
-    Attributes:
-        metadata: What the folder says of itself, a dict.
-
-    Raises:
-        FileNotFoundError: if the folder or one of its files is missing.
-        ValueError: if a file is damaged, or does not belong to the others; with `weight_cache`,
-            if the folder is of an export that did not say how large its outputs are.
-        OSError: if packed weights cannot be written to `weight_cache`.
-        RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
+    Example:
+        >>> import keras_transformer_runner
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> report = kt.export_classifier(kt.SequenceClassifier(config, num_classes=3), tokenizer,
+        ...     "classifier", samples=["A man rides."])
+        >>> model = keras_transformer_runner.DeviceModel("classifier")
+        >>> model.classify_ids([36, 37, tokenizer.eos_id]).shape
+        (3,)
     """
 
-    def __init__(self, folder, *, num_threads=1, weight_cache=None):
-        if type(num_threads) is not int or num_threads < 1:
-            raise ValueError(
-                f"`num_threads` must be a positive integer. Received: num_threads={num_threads!r}"
-            )
+    def __init__(
+        self,
+        folder: os.PathLike | str,
+        *,
+        num_threads: int = 1,
+        weight_cache: os.PathLike | str | None = None,
+    ):
+        check_size(num_threads=num_threads)
         if num_threads > _MOST_THREADS:
             raise ValueError(
                 f"`num_threads` must be at most {_MOST_THREADS}. Received: {num_threads}"
@@ -69,11 +74,11 @@ class DeviceModel:
         self._calls = {}  # signature runners by name
 
     @property
-    def step_outputs(self):
+    def step_outputs(self) -> tuple[str, ...]:
         """The names of what `decode_step` gives; none in a file without it."""
         return tuple(self._tensors.get("decode_step", {}).get("outputs", ()))
 
-    def translate_ids(self, source_ids):
+    def translate_ids(self, source_ids: Sequence[int]) -> list[int]:
         """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
 
         Args:
@@ -88,7 +93,7 @@ class DeviceModel:
         ids = self._checked(source_ids)
         return self._content(self._answer(ids)["target_ids"][0].tolist()) if ids.size else []
 
-    def generate_ids(self, prompt_ids):
+    def generate_ids(self, prompt_ids: Sequence[int]) -> list[int]:
         """Ids of a prompt, without BOS and EOS -> these and those that follow, without EOS.
 
         Raises:
@@ -96,11 +101,11 @@ class DeviceModel:
         """
         self._check_kind("generate")
         ids = self._checked(prompt_ids)
-        # A dimension of 0 is not for every runtime; a pad alone is the empty prompt, too.
+        # Some runtimes refuse a dimension of 0; a pad alone also means the empty prompt.
         ids = ids if ids.size else np.full((1, 1), self.metadata["pad_id"], np.int32)
         return self._content(self._answer(ids)["target_ids"][0].tolist())
 
-    def classify_ids(self, source_ids):
+    def classify_ids(self, source_ids: Sequence[int]) -> np.ndarray:
         """Ids of one text -> float32 probabilities, as `classify` gives them.
 
         Raises:
@@ -115,7 +120,7 @@ class DeviceModel:
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True)
 
-    def steps(self, ids):
+    def steps(self, ids: np.ndarray) -> Iterator[int]:
         """(1, S) checked ids -> the tokens of a translation, one by one, without EOS and pads."""
         state = self._run("encode", source_ids=ids)
         limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
@@ -186,7 +191,7 @@ class DeviceModel:
         return self._run(signature, **{_TENSORS[signature][0]: ids})
 
     def _run(self, signature, **tensors):
-        """The outputs of a signature, by name: their order in a file is the converter's whim."""
+        """The outputs of a signature, by name: the converter chooses their order in a file."""
         with self._lock:  # an interpreter has one set of tensors; what comes out of it is a copy
             if self._packed and signature == self.metadata["signature"]:
                 return self._packed.run(**tensors)

@@ -1,22 +1,15 @@
 """`Runner`: texts in, texts out, with an exported LiteRT folder."""
 
-import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from keras_transformer_runner.incremental_text import growing_text
-from keras_transformer_runner.model import DeviceModel
+from keras_transformer_runner.model import DeviceModel, check_size
 from keras_transformer_runner.tokenizers.base import check_text_size
+from keras_transformer_runner.translation import Translation
 
 _IMPOSSIBLE = -1e29  # below it, a score says that the search has found no such hypothesis
-
-
-@dataclasses.dataclass(frozen=True)
-class Hypothesis:
-    """One answer to one text."""
-
-    text: str
-    ids: tuple  # of int, EOS at the end unless `truncated`; none for an empty text
-    score: float  # what the search ranks by
-    truncated: bool  # the limit has cut it: it has no EOS
 
 
 class Runner(DeviceModel):
@@ -24,9 +17,22 @@ class Runner(DeviceModel):
 
     The model's file is mapped into memory, not read: it must stay as it is while it is in use.
 
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> model = kt.Transformer(config)
+        >>> report = kt.export_litert(model, tokenizer, "device", samples=["A man rides."])
+        >>> runner = kt.Runner("device")
+        >>> runner.metadata["signature"]
+        'translate'
+        >>> runner.translate(["Hello."]) == kt.Translator(model, tokenizer).translate(["Hello."])
+        True
+
     Args:
         folder: What an export for devices wrote.
-        num_threads: Threads of the interpreter. One is fastest for one sentence at a time.
+        num_threads: Threads of the interpreter, at most 256. One is fastest for one sentence at a
+            time.
         weight_cache: A folder for packed weights, made if missing, or `None`. The first model
             packs its weights into a file there, and all later ones map that, which takes less
             memory and is the same to the bit. Whoever may write there is trusted as whoever wrote
@@ -43,7 +49,7 @@ class Runner(DeviceModel):
         RuntimeError: if this ai-edge-litert cannot keep them: 2.1.5 and later can.
     """
 
-    def translate(self, texts):
+    def translate(self, texts: Iterable[str]) -> list[str]:
         """A translation for each text, in order; an empty text gives an empty one.
 
         Args:
@@ -60,7 +66,7 @@ class Runner(DeviceModel):
             self._checked(row)
         return [self.decode(self.translate_ids(row)) for row in rows]
 
-    def generate(self, prompts):
+    def generate(self, prompts: Iterable[str]) -> list[str]:
         """For each prompt, in order, the text that begins with it and that the model went on with.
 
         Args:
@@ -73,7 +79,9 @@ class Runner(DeviceModel):
         rows = [self.encode(text) for text in _listed(prompts)]
         return [self.decode(self.generate_ids(row)) for row in rows]
 
-    def translate_with_details(self, texts, *, n_best=None):
+    def translate_with_details(
+        self, texts: Iterable[str], *, n_best: int | None = None
+    ) -> list[list[Translation]]:
         """What the search has found for each text, in order, best first.
 
         Args:
@@ -82,7 +90,7 @@ class Runner(DeviceModel):
                 the search finds fewer.
 
         Returns:
-            A list of lists of `Hypothesis`. Text 0 of each is that of `translate`.
+            A list of lists of `Translation`. Text 0 of each is that of `translate`.
 
         Raises:
             TypeError: as `translate`.
@@ -94,11 +102,11 @@ class Runner(DeviceModel):
                 "scores must be in the file: export with `BeamSearch` or `Greedy(scores=True)`. "
                 f"Received: outputs {self._tensors['translate']['outputs']}"
             )
-        if n_best is not None and (type(n_best) is not int or n_best < 1):
-            raise ValueError(f"`n_best` must be a positive integer. Received: n_best={n_best!r}")
+        if n_best is not None:
+            check_size(n_best=n_best)
         return [self._hypotheses(self.encode(text), n_best) for text in _listed(texts)]
 
-    def stream(self, text):
+    def stream(self, text: str) -> Iterator[str]:
         """The translation of one text in pieces, each as soon as nothing can change it.
 
         Together they are the text that `translate` gives.
@@ -126,7 +134,7 @@ class Runner(DeviceModel):
 
     # --- Text to classes -------------------------------------------------------------------
 
-    def classify(self, texts):
+    def classify(self, texts: Iterable[str]) -> list[np.ndarray]:
         """The probability of each class for each text, in order.
 
         Args:
@@ -142,14 +150,14 @@ class Runner(DeviceModel):
         self._check_kind("classify")
         return [self.classify_ids(self.encode(text)) for text in _listed(texts)]
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         """The ids of one text as the model takes them: EOS at the end, but of a prompt."""
         check_text_size(text, self.metadata["max_source_length"])
         ids = self._tokenizer.encode(text)
         ends = self.metadata["signature"] != "generate" and self.metadata.get("adds_eos", True)
         return [*ids, self.metadata["eos_id"]] if ends else ids
 
-    def decode(self, ids):
+    def decode(self, ids: Sequence[int]) -> str:
         """The text of ids that `translate_ids` or `generate_ids` gave."""
         return self._target_tokenizer.decode(ids)
 
@@ -168,7 +176,7 @@ class Runner(DeviceModel):
             if score > _IMPOSSIBLE:
                 tokens = tuple(token for token in row if token != pad_id)
                 is_cut = bool(tokens) and tokens[-1] != eos_id
-                found.append(Hypothesis(self.decode(self._content(row)), tokens, score, is_cut))
+                found.append(Translation(self.decode(self._content(row)), tokens, score, is_cut))
         return found
 
 

@@ -24,3 +24,12 @@ def open_standard_streams():
 def drop_output():
     """Lets what standard output did not take go nowhere: Python would try again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def log(text):
+    """Says what work is being done, in a line on standard error: standard output is the caller's.
+
+    Args:
+        text: The line.
+    """
+    print(text, file=sys.stderr, flush=True)

@@ -125,6 +125,7 @@ def long_files(root):
     ]
 
 
+@pytest.mark.smoke
 def test_files_stay_short(repo_root):
     assert long_files(repo_root) == []
 
@@ -146,6 +147,7 @@ def test_a_long_file_is_found(tmp_path, folder):
     assert long_files(tmp_path) == [f"{folder}/a/b.py"]
 
 
+@pytest.mark.smoke
 def test_the_packages_keep_the_rules(repo_root):
     for package in PACKAGES:
         assert list((repo_root / package).rglob("*.py"))

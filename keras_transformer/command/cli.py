@@ -6,6 +6,8 @@ import signal
 import sys
 import warnings
 
+import keras_transformer
+import keras_transformer_runner as runner
 from keras_transformer.command.parser import MODES, make_parser, usage_problem
 from keras_transformer_runner.failures import told
 from keras_transformer_runner.lines import TabWarning
@@ -13,6 +15,8 @@ from keras_transformer_runner.streams import drop_output, open_standard_streams
 
 __all__ = ["MODES", "main"]
 
+# Where our own warnings come from.
+_PACKAGES = tuple(os.path.dirname(each.__file__) for each in (keras_transformer, runner))
 _HOW_TO_SEE = "`keras-transformer --traceback COMMAND ...`"
 
 
@@ -80,7 +84,7 @@ def _warnings_in_a_line():
     show = warnings.showwarning
 
     def show_in_a_line(message, category, filename, *more):
-        if os.path.dirname(__file__) in filename:
+        if filename.startswith(_PACKAGES):
             print(f"keras-transformer: warning: {message}", file=sys.stderr)
         else:
             show(message, category, filename, *more)

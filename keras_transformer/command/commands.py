@@ -315,9 +315,9 @@ def _new_artifact(arguments):
 
 def _print_serving_facts(path):
     """What a server needs, and how long its calls take, cold and warm."""
-    from keras_transformer.artifacts import read_facts
+    from keras_transformer.artifacts import read_description
 
-    facts = read_facts(path)
+    facts = read_description(path)
     ops = ", ".join(facts["requires"]["tensorflow_text"])
     print(f"a server needs TensorFlow Text for {ops}" if ops else "a server needs TensorFlow alone")
     for call in facts["latency"]:

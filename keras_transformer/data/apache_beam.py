@@ -7,17 +7,25 @@ import json
 import os
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.data.corpus import numbered_pairs
+from keras_transformer.data.corpus import Corpus, numbered_pairs
 from keras_transformer.data.faults import Faults
 from keras_transformer.data.preparation import KIND, check_options, corpus_name, finish, rows
 from keras_transformer.data.shard_index import shard_file
 from keras_transformer.data.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.data.tokenized import tokenize_chunk
 from keras_transformer_runner.atomic import new_folder, scratch_folder, write_file
-from keras_transformer_runner.tokenizers.base import check_special_ids, load_tokenizer
+from keras_transformer_runner.tokenizers.base import (
+    Tokenizer,
+    check_special_ids,
+    load_tokenizer,
+)
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 _CHUNK = 1024  # pairs that travel together
 _FAULTS = "faults.json"
@@ -25,17 +33,17 @@ _ENTRY = "entry-{}.json"
 
 
 def prepare_with_beam(
-    corpus,
-    tokenizer,
-    folder,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    folder: os.PathLike | str,
     *,
-    max_length,
-    target_tokenizer=None,
-    shards=None,
-    seed=0,
-    compression=None,
-    options=None,
-):
+    max_length: int,
+    target_tokenizer: Tokenizer | None = None,
+    shards: int | None = None,
+    seed: int = 0,
+    compression: str | None = None,
+    options: "PipelineOptions | None" = None,
+) -> PreparedCorpus:
     """Writes the very folder that `prepare` writes, byte for byte, by a pipeline of Apache Beam.
 
     The corpus is read by one worker, line by line; tokenizing and writing are spread over all. A
@@ -47,7 +55,7 @@ def prepare_with_beam(
         tokenizer: As in `prepare`, as are the other arguments.
         folder: The folder to make, where all workers can write.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner;
-            `None` for Beam's own choice.
+            `None` for Apache Beam's own choice.
 
     Returns:
         A `PreparedCorpus`.
@@ -57,10 +65,19 @@ def prepare_with_beam(
         FileExistsError: if `folder` exists and is not empty.
         TargetInUseError: if another process is writing it.
         ValueError: if an argument is out of range, or no pair is left. What goes wrong in a
-            worker is raised as Beam raises it.
+            worker is raised as Apache Beam raises it.
+
+    Example:
+        >>> from keras_transformer.data import prepare_with_beam
+        >>> with open("pairs.tsv", "w") as file:
+        ...     _ = file.write("ab\\tc\\na\\tbc\\n")
+        >>> pairs = kt.ParallelCorpus("pairs.tsv")
+        >>> corpus = prepare_with_beam(pairs, kt.BytesTokenizer(), "prepared", max_length=8)
+        >>> len(corpus), corpus.shards
+        (2, 1)
     """
     try:
-        import apache_beam as beam
+        import apache_beam
     except ImportError as error:
         raise ImportError(
             "`prepare_with_beam` needs Apache Beam: pip install apache-beam"
@@ -77,7 +94,7 @@ def prepare_with_beam(
     check_special_ids(*tokenizers)
     # A worker that the runner has given up may still write parts: they stay out of the folder.
     with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
-        _run(beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)
+        _run(apache_beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)
         faults = Faults(**_read(parts / _FAULTS))
         entries = [_read(parts / _ENTRY.format(shard)) for shard in range(shards)]
         for entry in entries:
@@ -87,33 +104,33 @@ def prepare_with_beam(
     return PreparedCorpus(folder)
 
 
-def _run(beam, options, corpus, tokenizers, place, max_length, shards, seed, compression):
+def _run(apache_beam, options, corpus, tokenizers, place, max_length, shards, seed, compression):
     tokenize = _Tokenize([each.to_bytes() for each in tokenizers], max_length, shards, seed)
     write = _WriteShard(str(place), shards, compression, max_length)
-    with beam.Pipeline(options=options) as pipeline:
+    with apache_beam.Pipeline(options=options) as pipeline:
         read = (
             pipeline
-            | "Corpus" >> beam.Create([corpus])
-            | "Read" >> beam.FlatMap(_chunks).with_outputs("faults", main="pairs")
+            | "Corpus" >> apache_beam.Create([corpus])
+            | "Read" >> apache_beam.FlatMap(_chunks).with_outputs("faults", main="pairs")
         )
         tokenized = (
             read.pairs
-            | "Spread" >> beam.Reshuffle()
-            | "Tokenize" >> beam.FlatMap(tokenize).with_outputs("faults", main="rows")
+            | "Spread" >> apache_beam.Reshuffle()
+            | "Tokenize" >> apache_beam.FlatMap(tokenize).with_outputs("faults", main="rows")
         )
         _ = (
             (read.faults, tokenized.faults)
-            | "Both" >> beam.Flatten()
-            | "Count" >> beam.CombineGlobally(_merged)
-            | "Report" >> beam.Map(_write, str(place / _FAULTS))
+            | "Both" >> apache_beam.Flatten()
+            | "Count" >> apache_beam.CombineGlobally(_merged)
+            | "Report" >> apache_beam.Map(_write, str(place / _FAULTS))
         )
         # A shard without a pair is a file all the same.
-        every = pipeline | "Shards" >> beam.Create([(shard, []) for shard in range(shards)])
+        every = pipeline | "Shards" >> apache_beam.Create([(shard, []) for shard in range(shards)])
         _ = (
             (tokenized.rows, every)
-            | "All" >> beam.Flatten()
-            | "Group" >> beam.GroupByKey()
-            | "Write" >> beam.Map(write)
+            | "All" >> apache_beam.Flatten()
+            | "Group" >> apache_beam.GroupByKey()
+            | "Write" >> apache_beam.Map(write)
         )
 
 
@@ -196,7 +213,7 @@ class _WriteShard:
 
 
 def _merged(parts):
-    """All faults as one dict; the order of the parts is no matter."""
+    """All faults as one dict; parts may come in any order."""
     faults = Faults()
     for part in parts:
         faults.update(Faults(**part))

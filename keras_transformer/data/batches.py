@@ -6,41 +6,64 @@ is a number of shards, one when it is in memory; an epoch goes through them one 
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.data.buckets import check_buckets, check_integer, choose_buckets
-from keras_transformer.data.tokenized import TokenizedCorpus, tokenize_corpus
+from keras_transformer.arguments import check_integer
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data.buckets import check_lengths_fit, choose_buckets
+from keras_transformer.data.shards import PreparedCorpus
+from keras_transformer.data.tokenized import TokenizedCorpus
+from keras_transformer_runner.tokenizers.base import Tokenizer
 
-__all__ = [
-    "TokenizedCorpus",
-    "batches_per_epoch",
-    "choose_buckets",
-    "evaluation_batches",
-    "tokenize_corpus",
-    "training_batches",
-]
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _KEY_BITS = 40  # random bits of a sort key, below the bucket number
 _SHARD_SEED_BITS = 32  # what shards add to the seed lies above these
 
 
-def batches_per_epoch(corpus, *, batch_tokens, buckets=None):
-    """The exact number of batches that one pass over the corpus takes."""
+def batches_per_epoch(
+    corpus: TokenizedCorpus | PreparedCorpus,
+    *,
+    batch_tokens: int,
+    buckets: Sequence[int] | None = None,
+) -> int:
+    """Counts the batches of one pass over the corpus, exactly, without making them.
+
+    Args:
+        corpus: A `TokenizedCorpus` or a `PreparedCorpus`.
+        batch_tokens: The most positions of a batch, a side.
+        buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
+
+    Returns:
+        The number of batches that `training_batches` gives an epoch.
+
+    Raises:
+        ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
+
+    Example:
+        >>> from keras_transformer.data import batches_per_epoch, tokenize_corpus
+        >>> corpus = tokenize_corpus([("a", "b")] * 5, kt.CharacterTokenizer("ab"), max_length=4)
+        >>> batches_per_epoch(corpus, batch_tokens=8, buckets=[4])
+        3
+    """
     return _Plan.make(corpus, batch_tokens, buckets).count
 
 
 def training_batches(
-    corpus,
-    ids,
+    corpus: TokenizedCorpus | PreparedCorpus,
+    ids: Tokenizer | TransformerConfig,
     *,
-    batch_tokens,
-    buckets=None,
-    seed=0,
-    start_epoch=0,
-    skip_batches=0,
-    epochs=None,
-):
+    batch_tokens: int,
+    buckets: Sequence[int] | None = None,
+    seed: int = 0,
+    start_epoch: int = 0,
+    skip_batches: int = 0,
+    epochs: int | None = None,
+) -> "tf.data.Dataset":
     """Shuffled batches, epoch after epoch, for `model.fit`.
 
     A pair goes to the first bucket that holds its longer side. All batches of bucket i have the
@@ -52,7 +75,7 @@ def training_batches(
 
     Args:
         corpus: A `TokenizedCorpus`, or a `PreparedCorpus`, of which two shards are in memory.
-        ids: What knows `pad_id`, `bos_id` and `eos_id`: a tokenizer or a `TransformerConfig`.
+        ids: Has `pad_id`, `bos_id` and `eos_id`: a tokenizer or a `TransformerConfig`.
         batch_tokens: The most positions of a batch, a side.
         buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
         seed: An integer >= 0.
@@ -66,15 +89,23 @@ def training_batches(
 
     Raises:
         ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
+
+    Example:
+        >>> from keras_transformer.data import tokenize_corpus, training_batches
+        >>> tokenizer = kt.CharacterTokenizer("ab")
+        >>> corpus = tokenize_corpus([("a", "ba")], tokenizer, max_length=4)
+        >>> batches = training_batches(corpus, tokenizer, batch_tokens=4, buckets=[4])
+        >>> inputs, labels = next(iter(batches))
+        >>> inputs["source_ids"].numpy(), inputs["target_ids"].numpy(), labels.numpy()
+        (array([[4, 3, 0, 0]], dtype=int32), array([[2, 5, 4, 0]], dtype=int32), \
+array([[5, 4, 3, 0]], dtype=int32))
     """
     import tensorflow as tf
 
     plan = _Plan.make(corpus, batch_tokens, buckets)
-    check_integer("seed", seed, minimum=0)
-    check_integer("start_epoch", start_epoch, minimum=0)
-    check_integer("skip_batches", skip_batches, minimum=0)
+    check_integer(0, seed=seed, start_epoch=start_epoch, skip_batches=skip_batches)
     if epochs is not None:
-        check_integer("epochs", epochs, minimum=1)
+        check_integer(1, epochs=epochs)
     if skip_batches > plan.count:
         raise ValueError(
             "`skip_batches` must be at most the batches of an epoch. "
@@ -97,8 +128,32 @@ def training_batches(
     return _assembled(_pairs_of_batches(shards, corpus, plan, arrange), ids, size)
 
 
-def evaluation_batches(corpus, ids, *, batch_tokens, buckets=None):
-    """The batches of `training_batches` once, in the order of each shard within a bucket."""
+def evaluation_batches(
+    corpus: TokenizedCorpus | PreparedCorpus,
+    ids: Tokenizer | TransformerConfig,
+    *,
+    batch_tokens: int,
+    buckets: Sequence[int] | None = None,
+) -> "tf.data.Dataset":
+    """Gives the batches of `training_batches` once, in the order of each shard within a bucket.
+
+    Args:
+        corpus, ids, batch_tokens, buckets: As for `training_batches`.
+
+    Returns:
+        A `tf.data.Dataset` of the same elements.
+
+    Raises:
+        ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
+
+    Example:
+        >>> from keras_transformer.data import evaluation_batches, tokenize_corpus
+        >>> tokenizer = kt.CharacterTokenizer("ab")
+        >>> corpus = tokenize_corpus([("a", "b"), ("b", "a")], tokenizer, max_length=4)
+        >>> for inputs, labels in evaluation_batches(corpus, tokenizer, batch_tokens=8):
+        ...     print(inputs["source_ids"].numpy().tolist(), labels.numpy().tolist())
+        [[4, 3, 0, 0], [5, 3, 0, 0]] [[5, 3, 0, 0], [4, 3, 0, 0]]
+    """
     import tensorflow as tf
 
     plan = _Plan.make(corpus, batch_tokens, buckets)
@@ -126,10 +181,10 @@ class _Plan:
     def make(cls, corpus, batch_tokens, buckets):
         import tensorflow as tf
 
-        check_integer("batch_tokens", batch_tokens, minimum=1)
+        check_integer(1, batch_tokens=batch_tokens)
         counts = corpus.length_counts
         buckets = choose_buckets(corpus) if buckets is None else buckets
-        check_buckets(buckets, longest=int(np.flatnonzero(counts.sum(axis=0))[-1]))
+        check_lengths_fit(buckets, longest=int(np.flatnonzero(counts.sum(axis=0))[-1]))
         ends = np.concatenate([[0], np.minimum(np.add(buckets, 1), counts.shape[1])])
         below = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
         pairs = np.diff(below[:, ends], axis=1)

@@ -1,9 +1,17 @@
 """The few lengths that batches are padded to."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from keras_transformer.arguments import check_integer
+from keras_transformer.data.shards import PreparedCorpus
+from keras_transformer.data.tokenized import TokenizedCorpus
 
-def choose_buckets(lengths, count=7):
+
+def choose_buckets(
+    lengths: TokenizedCorpus | PreparedCorpus | Sequence[int], count: int = 7
+) -> tuple[int, ...]:
     """The lengths to pad to that add the least padding.
 
     Args:
@@ -16,8 +24,13 @@ def choose_buckets(lengths, count=7):
 
     Raises:
         ValueError: if `lengths` is empty or `count` is not an integer >= 1.
+
+    Example:
+        >>> from keras_transformer.data import choose_buckets
+        >>> choose_buckets([3, 5, 5, 6, 11, 30], count=2)
+        (12, 32)
     """
-    check_integer("count", count, minimum=1)
+    check_integer(1, count=count)
     if hasattr(lengths, "length_counts"):
         counts = lengths.length_counts.sum(axis=0)
     else:
@@ -58,15 +71,10 @@ def check_ascending(name, buckets, minimum=1):
         raise ValueError(f"`{name}` must be ascending integers >= {minimum}. Received: {buckets!r}")
 
 
-def check_buckets(buckets, longest):
+def check_lengths_fit(buckets, longest):
     check_ascending("buckets", buckets)
     if buckets[-1] < longest:
         raise ValueError(
             "the last of `buckets` must hold the longest pair, EOS included. "
             f"Received: buckets={buckets!r}, longest={longest}"
         )
-
-
-def check_integer(name, value, minimum):
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer >= {minimum}. Received: {value!r}")

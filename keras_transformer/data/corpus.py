@@ -5,11 +5,10 @@ import dataclasses
 import itertools
 import os
 import pathlib
+from collections.abc import Iterator, Sequence
 
 from keras_transformer.data.faults import Faults
-from keras_transformer_runner.lines import check_file, read_byte_lines, read_lines
-
-__all__ = ["Corpus", "CorpusReport", "ParallelCorpus", "numbered_pairs", "read_lines"]
+from keras_transformer_runner.lines import check_file, read_byte_lines
 
 _GZIP_RATIO = 3  # of text, about
 
@@ -26,6 +25,12 @@ class CorpusReport:
         longest_source: Length of the longest source, in characters.
         longest_target: The same for the target.
         faults: `Faults`: what was skipped, by kind, with the numbers of the first lines.
+
+    Example:
+        >>> with open("pairs.tsv", "w") as file:
+        ...     _ = file.write("a\\tb\\n\\tc\\n")
+        >>> print(kt.ParallelCorpus("pairs.tsv").check())
+        2 pairs, 1 usable, longest source 1 and target 1 characters; left out: empty: 1 (line 2)
     """
 
     pairs: int
@@ -37,7 +42,7 @@ class CorpusReport:
     faults: Faults = dataclasses.field(default_factory=Faults)
 
     @property
-    def usable(self):
+    def usable(self) -> int:
         """Pairs with text on both sides."""
         return self.pairs - self.skipped
 
@@ -50,10 +55,10 @@ class CorpusReport:
 
 
 class Corpus(abc.ABC):
-    """Sentence pairs from anywhere: iterating reads them anew, and yields `(source, target)`.
+    """Sentence pairs from anywhere. Each iteration reads them again: `(source, target)` strings.
 
-    Every pair has a number, the line's in a file (from 1), by which faults are told. What a fault
-    is, and what becomes of it:
+    Every pair has a number, the line's in a file (from 1), which reports name. What a fault is,
+    and what becomes of it:
 
     | kind | fault | rule |
     |---|---|---|
@@ -68,39 +73,52 @@ class Corpus(abc.ABC):
 
     `invalid="error"`, the default, stops at the first such line and names it; `"skip"` leaves it
     out and counts it, and `check` and `prepare` report the numbers of the first ten.
+
+    Example:
+        >>> from keras_transformer.data import Corpus
+        >>> class Numerals(Corpus):
+        ...     name = "numerals"
+        ...
+        ...     def numbered_pairs(self, faults):
+        ...         yield 1, "one", "uno"
+        ...         yield 2, "two", "due"
+        >>> list(Numerals())
+        [('one', 'uno'), ('two', 'due')]
+        >>> list(Numerals().sentences())
+        ['one', 'uno', 'two', 'due']
     """
 
     @property
     @abc.abstractmethod
-    def name(self):
+    def name(self) -> str:
         """What messages call the corpus."""
 
     @abc.abstractmethod
-    def numbered_pairs(self, faults):
+    def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
         """Yields `(number, source, target)`, and adds the lines that it skips to `faults`."""
 
     @property
-    def files(self):
-        """The files that are read; none of a dataset."""
+    def files(self) -> Sequence[os.PathLike | str]:
+        """The files that are read; empty for a dataset."""
         return ()
 
-    def check_files(self):
+    def check_files(self) -> None:
         """Raises a `FileNotFoundError` if a file is missing, without reading any."""
         for file in self.files:
             check_file(file)
 
-    def text_bytes(self):
+    def text_bytes(self) -> int | None:
         """About how many bytes of text there are; `None` if that is not known without reading."""
         return None
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, str]]:
         return ((source, target) for _, source, target in self.numbered_pairs(Faults()))
 
-    def sentences(self):
+    def sentences(self) -> Iterator[str]:
         """Yields the text of both sides in turn, to train a joint vocabulary on."""
         return itertools.chain.from_iterable(self)
 
-    def check(self):
+    def check(self) -> CorpusReport:
         """Reads everything once and reports.
 
         Returns:
@@ -186,8 +204,8 @@ def check_invalid(invalid):
 class ParallelCorpus(Corpus):
     """Sentence pairs in two files with a sentence a line, or in one tab-separated file.
 
-    Iterating reads the files anew, a line at a time, and yields `(source, target)` strings, empty
-    ones too. Files are UTF-8, plain or gzip (known by content, not by name).
+    Each iteration reads the files again, a line at a time, and yields `(source, target)` strings,
+    empty ones too. Files are UTF-8, plain or gzip (known by content, not by name).
 
     Args:
         source: The source sentences; or, without `target`, a file with the source in its first
@@ -199,6 +217,14 @@ class ParallelCorpus(Corpus):
 
     Raises:
         ValueError: if `invalid` is neither.
+
+    Example:
+        >>> with open("train.en", "w") as english, open("train.de", "w") as german:
+        ...     _ = english.write("A man rides.\\nTwo dogs.\\n")
+        ...     _ = german.write("Ein Mann fährt.\\nZwei Hunde.\\n")
+        >>> corpus = kt.ParallelCorpus("train.en", "train.de")
+        >>> list(corpus)
+        [('A man rides.', 'Ein Mann fährt.'), ('Two dogs.', 'Zwei Hunde.')]
     """
 
     source: str | pathlib.Path
@@ -209,17 +235,17 @@ class ParallelCorpus(Corpus):
         check_invalid(self.invalid)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return str(self.source) if self.target is None else f"{self.source} and {self.target}"
 
     @property
-    def files(self):
+    def files(self) -> Sequence[os.PathLike | str]:
         return (self.source,) if self.target is None else (self.source, self.target)
 
-    def text_bytes(self):
+    def text_bytes(self) -> int | None:
         return file_bytes(*self.files)
 
-    def numbered_pairs(self, faults):
+    def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
         lines, parse = self._aligned_lines(), self._both
         if self.target is None:
             lines, parse = read_byte_lines(self.source), self._columns

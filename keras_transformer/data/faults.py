@@ -1,6 +1,7 @@
 """Pairs of a corpus that no one can train on: how many, and where."""
 
 import dataclasses
+from collections.abc import Sequence
 
 _LINES_KEPT = 10
 
@@ -12,17 +13,25 @@ class Faults:
     Attributes:
         counts: Pairs, by kind.
         lines: The numbers of the first ten lines (from 1), by kind, ascending.
+
+    Example:
+        >>> from keras_transformer.data import Faults
+        >>> faults = Faults()
+        >>> faults.add("empty", [3, 1])
+        >>> faults.add("no_tab", range(20, 31))
+        >>> print(faults)
+        empty: 2 (lines 1, 3); no_tab: 11 (lines 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, ...)
     """
 
     counts: dict = dataclasses.field(default_factory=dict)
     lines: dict = dataclasses.field(default_factory=dict)
 
-    def add(self, kind, numbers):
+    def add(self, kind: str, numbers: Sequence[int]) -> None:
         """Counts the lines `numbers` as faults of one kind."""
         self._merge(kind, len(numbers), numbers)
 
-    def update(self, other):
-        """Adds the faults of another part of the same corpus; the order of parts is no matter."""
+    def update(self, other: "Faults") -> None:
+        """Adds the faults of another part of the same corpus; parts may come in any order."""
         for kind, count in other.counts.items():
             self._merge(kind, count, other.lines[kind])
 

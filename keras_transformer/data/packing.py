@@ -2,20 +2,26 @@
 
 import numpy as np
 
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data.tokenized import TokenizedCorpus
+from keras_transformer_runner.tokenizers.base import Tokenizer
+
 _OPEN_ROWS = 256
 _NEVER = np.iinfo(np.int64).max
 
 
-def pack_corpus(tokenized, ids, *, length):
+def pack_corpus(
+    tokenized: TokenizedCorpus, ids: Tokenizer | TransformerConfig, *, length: int
+) -> TokenizedCorpus:
     """Joins pairs until their rows are full.
 
-    Best fit: each pair into the fullest of 256 open rows that holds both of its sides. In a row
-    the pairs stand one behind the other, each side's ids and EOS; batches
-    then give each target its own BOS, and a model with `packed=True` keeps the pairs apart.
+    Best fit: each pair goes into the fullest of 256 open rows that holds both of its sides. In a
+    row the pairs stand one behind the other, each side's ids and EOS; batches then give each
+    target its own BOS, and a model with `packed=True` keeps the pairs apart.
 
     Args:
         tokenized: A `TokenizedCorpus`.
-        ids: What knows `eos_id`: a tokenizer or a `TransformerConfig`.
+        ids: Has the `eos_id`: a tokenizer or a `TransformerConfig`.
         length: Most ids of a row, a side, EOS included.
 
     Returns:
@@ -23,6 +29,14 @@ def pack_corpus(tokenized, ids, *, length):
 
     Raises:
         ValueError: if `length` does not hold the longest pair.
+
+    Example:
+        >>> from keras_transformer.data import pack_corpus, tokenize_corpus
+        >>> tokenizer = kt.CharacterTokenizer("abc")
+        >>> corpus = tokenize_corpus([("a", "b"), ("bc", "a")], tokenizer, max_length=5)
+        >>> packed = pack_corpus(corpus, tokenizer, length=6)
+        >>> len(packed), packed.source_values.tolist()
+        (1, [4, 3, 5, 6])
     """
     needed = np.stack([tokenized.source_lengths, tokenized.target_lengths], axis=1) + 1
     if needed.max() > length:

@@ -1,16 +1,19 @@
 """A corpus to shards on disk, in one pass and with memory that does not grow with it."""
 
 import contextlib
+import os
+from collections.abc import Iterable
 
 import numpy as np
 
-from keras_transformer.data.buckets import check_integer
+from keras_transformer.arguments import check_integer
+from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.faults import Faults
 from keras_transformer.data.shard_index import INDEX, make_index, shard_file
 from keras_transformer.data.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.data.tokenized import check_not_empty, corpus_name, tokenized_chunks
 from keras_transformer_runner.atomic import new_folder
-from keras_transformer_runner.tokenizers.base import check_special_ids
+from keras_transformer_runner.tokenizers.base import Tokenizer, check_special_ids
 
 KIND = "a prepared corpus"
 _SHARD_TEXT = 64 << 20  # bytes of text, both sides
@@ -19,16 +22,16 @@ _MOST_SHARDS = 1000  # as many files are open at once
 
 
 def prepare(
-    corpus,
-    tokenizer,
-    folder,
+    corpus: Corpus | Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    folder: os.PathLike | str,
     *,
-    max_length,
-    target_tokenizer=None,
-    shards=None,
-    seed=0,
-    compression=None,
-):
+    max_length: int,
+    target_tokenizer: Tokenizer | None = None,
+    shards: int | None = None,
+    seed: int = 0,
+    compression: str | None = None,
+) -> PreparedCorpus:
     """Tokenizes a corpus into shards, which `training_batches` reads as a `PreparedCorpus`.
 
     Pairs are spread over the shards by a hash of `(seed, number of the pair)`, so every shard is a
@@ -55,6 +58,13 @@ def prepare(
         TargetInUseError: if another process is writing it.
         OSError: if the shards cannot be written.
         ValueError: if an argument is out of range, a line is faulty, or no pair is left.
+
+    Example:
+        >>> from keras_transformer.data import prepare
+        >>> pairs = [("ab", "c"), ("a", "bc"), ("", "b")]
+        >>> corpus = prepare(pairs, kt.BytesTokenizer(), "prepared", max_length=8, shards=2)
+        >>> len(corpus), corpus.shards, corpus.skipped
+        (2, 2, {'empty': 1, 'too_long': 0})
     """
     shards = check_options(corpus, max_length, shards, seed, compression)
     tokenizers = tokenizer, target_tokenizer or tokenizer
@@ -92,14 +102,14 @@ def finish(folder, corpus, tokenizer, target_tokenizer, entries, faults, **optio
 
 def check_options(corpus, max_length, shards, seed, compression):
     """Returns the number of shards."""
-    check_integer("max_length", max_length, minimum=2)
-    check_integer("seed", seed, minimum=0)
+    check_integer(2, max_length=max_length)
+    check_integer(0, seed=seed)
     if seed >= 1 << 63:
         raise ValueError(f"`seed` must be below 2^63. Received: {seed}")
     if shards is None:
         size = corpus.text_bytes() if hasattr(corpus, "text_bytes") else None
         shards = _SHARDS if size is None else min(_MOST_SHARDS, max(1, -(-size // _SHARD_TEXT)))
-    check_integer("shards", shards, minimum=1)
+    check_integer(1, shards=shards)
     if shards > _MOST_SHARDS:
         raise ValueError(f"`shards` must be at most {_MOST_SHARDS}. Received: {shards}")
     if compression not in (None, "GZIP"):

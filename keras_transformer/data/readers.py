@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Iterator, Sequence
 
 from keras_transformer.data.corpus import (
     Corpus,
@@ -14,6 +15,8 @@ from keras_transformer.data.corpus import (
     file_bytes,
     parsed_pairs,
 )
+from keras_transformer.data.faults import Faults
+from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer_runner.lines import read_byte_lines
 
 _TFDS = "tfds:"
@@ -35,6 +38,13 @@ class JsonLinesCorpus(Corpus):
 
     Raises:
         ValueError: if `invalid` is neither.
+
+    Example:
+        >>> from keras_transformer.data import JsonLinesCorpus
+        >>> with open("pairs.jsonl", "w") as file:
+        ...     _ = file.write('{"en": "A man.", "de": "Ein Mann."}\\n')
+        >>> list(JsonLinesCorpus("pairs.jsonl", source_key="en", target_key="de"))
+        [('A man.', 'Ein Mann.')]
     """
 
     path: str | pathlib.Path
@@ -46,17 +56,17 @@ class JsonLinesCorpus(Corpus):
         check_invalid(self.invalid)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return str(self.path)
 
     @property
-    def files(self):
+    def files(self) -> Sequence[os.PathLike | str]:
         return (self.path,)
 
-    def text_bytes(self):
+    def text_bytes(self) -> int | None:
         return file_bytes(self.path)
 
-    def numbered_pairs(self, faults):
+    def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
         return parsed_pairs(read_byte_lines(self.path), self._parse, self.invalid, faults)
 
     def _parse(self, line, number):
@@ -106,6 +116,12 @@ class TfdsCorpus(Corpus):
 
     Raises:
         ValueError: if `invalid` is neither.
+
+    Example:
+        >>> from keras_transformer.data import TfdsCorpus
+        >>> corpus = TfdsCorpus("ted_hrlr_translate/pt_to_en", "pt", "en", split="train[:1%]")
+        >>> corpus.name
+        'tfds:ted_hrlr_translate/pt_to_en, train[:1%]'
     """
 
     dataset: str
@@ -119,10 +135,10 @@ class TfdsCorpus(Corpus):
         check_invalid(self.invalid)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return f"{_TFDS}{self.dataset}, {self.split}"
 
-    def numbered_pairs(self, faults):
+    def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
         """Yields `(number, source, target)`.
 
         Raises:
@@ -158,15 +174,15 @@ class TfdsCorpus(Corpus):
 
 
 def open_corpus(
-    source,
-    target=None,
+    source: os.PathLike | str,
+    target: os.PathLike | str | None = None,
     *,
-    format=None,
-    source_key=None,
-    target_key=None,
-    split="train",
-    invalid="error",
-):
+    format: str | None = None,
+    source_key: str | None = None,
+    target_key: str | None = None,
+    split: str = "train",
+    invalid: str = "error",
+) -> Corpus | PreparedCorpus:
     """Opens a corpus of any kind.
 
     Args:
@@ -187,6 +203,15 @@ def open_corpus(
 
     Raises:
         ValueError: if the arguments do not go together.
+
+    Example:
+        >>> from keras_transformer.data import open_corpus
+        >>> with open("pairs.tsv", "w") as file:
+        ...     _ = file.write("A man.\\tEin Mann.\\n")
+        >>> list(open_corpus("pairs.tsv"))
+        [('A man.', 'Ein Mann.')]
+        >>> type(open_corpus("train.en", "train.de")).__name__
+        'ParallelCorpus'
     """
     if target is not None and str(target) == str(source) and holds_both(source):
         target = None
@@ -205,8 +230,6 @@ def open_corpus(
             source, source_key or "source", target_key or "target", invalid=invalid
         )
     if format == "prepared":
-        from keras_transformer.data.shards import PreparedCorpus
-
         return PreparedCorpus(source)
     if not (source_key and target_key):
         raise ValueError(

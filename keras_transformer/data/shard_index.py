@@ -7,11 +7,11 @@ import pathlib
 import numpy as np
 
 from keras_transformer_runner.integrity import check_file, check_seal, read_json, sealed
-from keras_transformer_runner.tokenizers.base import find_tokenizer
+from keras_transformer_runner.tokenizers.base import SpecialIds, find_tokenizer
 
 INDEX = "prepared.json"
 FORMAT = 1
-_IDS = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
+_IDS = ("vocab_size", *SpecialIds._fields)
 _WHAT = "the index of a corpus that `prepare` wrote"
 _FIELDS = {
     "max_length": int,

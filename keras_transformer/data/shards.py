@@ -9,8 +9,10 @@ import copy
 import functools
 import gzip
 import hashlib
+import os
 import pathlib
 import zlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,8 +24,7 @@ from keras_transformer.data.shard_index import (
     read_index,
     tokenizer_fingerprints,
 )
-from keras_transformer.data.tokenized import TokenizedCorpus
-from keras_transformer_runner.tokenizers.base import find_tokenizer, load_tokenizer
+from keras_transformer_runner.tokenizers.base import Tokenizer, find_tokenizer, load_tokenizer
 
 _READ_CHUNK = 65536  # pairs parsed at once
 _RULE = f"a shard must be as {INDEX} says. Received:"
@@ -119,9 +120,16 @@ class PreparedCorpus:
     Raises:
         FileNotFoundError: if there is no index, or a file that it lists is missing.
         ValueError: if the index cannot be right, or a file is not what it lists.
+
+    Example:
+        >>> from keras_transformer.data import PreparedCorpus, prepare
+        >>> _ = prepare([("ab", "c")], kt.BytesTokenizer(), "prepared", max_length=8)
+        >>> corpus = PreparedCorpus("prepared")
+        >>> len(corpus), corpus.max_length, list(corpus.decoded())
+        (1, 8, [('ab', 'c')])
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: os.PathLike | str):
         self.folder = pathlib.Path(folder)
         self._fields = fields = read_index(folder)
         self.skipped, self.skipped_lines = fields["skipped"], fields["skipped_lines"]
@@ -130,30 +138,32 @@ class PreparedCorpus:
         self.length_counts = length_counts(fields)
         self._checked = {}  # what the system says of each shard that was as it must be
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._fields["pairs"]
 
     @property
-    def name(self):
+    def name(self) -> str:
         return str(self.folder)
 
     @property
-    def shards(self):
+    def shards(self) -> int:
         """The number of shards."""
         return len(self._shards)
 
     @property
-    def source_tokenizer(self):
+    def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of the sources, from its file in the folder."""
         return load_tokenizer(find_tokenizer(self.folder))
 
     @property
-    def target_tokenizer(self):
+    def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the targets."""
         *_, name = tokenizer_fingerprints(self._fields)
         return load_tokenizer(find_tokenizer(self.folder, name))
 
-    def check_tokenizers(self, tokenizer, target_tokenizer=None):
+    def check_tokenizers(
+        self, tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
+    ) -> None:
         """Raises a `ValueError` if these are not the tokenizers that the ids are from."""
         for side, given in (
             ("tokenizer", tokenizer),
@@ -166,7 +176,7 @@ class PreparedCorpus:
                     f"{self._fields[side]['fingerprint']}"
                 )
 
-    def up_to(self, length):
+    def up_to(self, length: int) -> "PreparedCorpus":
         """The same corpus without the pairs that need more than `length` positions.
 
         They count as too long. Where they are in the shards, `training_batches` passes over them.
@@ -187,7 +197,7 @@ class PreparedCorpus:
         cut.skipped_lines = {"too_long": []} | self.skipped_lines  # a shard knows no numbers
         return cut
 
-    def check(self):
+    def check(self) -> CorpusReport:
         """What `prepare` found, as a `CorpusReport`.
 
         Lengths are in ids, EOS included, and of both sides together; and so are empty sides.
@@ -198,7 +208,7 @@ class PreparedCorpus:
         empty = self.skipped["empty"]
         return CorpusReport(pairs, empty, empty, skipped, longest, longest, faults)
 
-    def shard_reader(self):
+    def shard_reader(self) -> Callable:
         """A function of a shard's number that reads it in a graph.
 
         Before the first reading its checksum is compared with the index, and again when the file
@@ -256,18 +266,7 @@ class PreparedCorpus:
         self._checked[entry["file"]] = found
         return b""
 
-    def load_shard(self, shard):
-        """One shard as a `TokenizedCorpus`.
-
-        Raises:
-            ValueError: if its file is not what the index says.
-        """
-        columns = []
-        for side in self._read(shard):
-            columns += [side.values.numpy(), side.row_lengths().numpy().astype(np.int32)]
-        return TokenizedCorpus(*columns, {})
-
-    def decoded(self):
+    def decoded(self) -> Iterator[tuple[str, str]]:
         """Yields `(source, target)` strings, shard after shard, as the tokenizers decode them.
 
         Raises:

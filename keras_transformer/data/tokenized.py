@@ -3,12 +3,14 @@
 import dataclasses
 import hashlib
 import itertools
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from keras_transformer.data.buckets import check_integer
-from keras_transformer.data.corpus import numbered_pairs
+from keras_transformer.arguments import check_integer
+from keras_transformer.data.corpus import Corpus, numbered_pairs
 from keras_transformer.data.faults import Faults
+from keras_transformer_runner.tokenizers.base import Tokenizer
 
 CHUNK = 8192  # pairs tokenized at once
 
@@ -25,6 +27,14 @@ class TokenizedCorpus:
         skipped: How many pairs were left out, by reason: `"empty"`, `"too_long"`, and what else
             the table of `Corpus` names.
         skipped_lines: The numbers of the first ten lines of each.
+
+    Example:
+        >>> from keras_transformer.data import tokenize_corpus
+        >>> corpus = tokenize_corpus([("ab", "c"), ("a", "")], kt.BytesTokenizer(), max_length=5)
+        >>> len(corpus), corpus.source_values, corpus.target_values
+        (1, array([101, 102], dtype=int32), array([103], dtype=int32))
+        >>> corpus.skipped
+        {'empty': 1, 'too_long': 0}
     """
 
     source_values: np.ndarray
@@ -34,21 +44,21 @@ class TokenizedCorpus:
     skipped: dict
     skipped_lines: dict = dataclasses.field(default_factory=dict)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.source_lengths)
 
     @property
-    def pair_lengths(self):
+    def pair_lengths(self) -> np.ndarray:
         """int32 `(pairs,)`: positions that a pair needs, the longer side and its EOS."""
         return np.maximum(self.source_lengths, self.target_lengths) + 1
 
     @property
-    def length_counts(self):
+    def length_counts(self) -> np.ndarray:
         """int64 `(1, longest + 1)`: how many pairs need how many positions; one shard."""
         return np.bincount(self.pair_lengths)[None].astype(np.int64)
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A hash of all ids."""
         digest = hashlib.sha256()
         for side in ("source", "target"):
@@ -56,7 +66,7 @@ class TokenizedCorpus:
             digest.update(getattr(self, f"{side}_lengths").tobytes())
         return digest.hexdigest()
 
-    def shard_reader(self):
+    def shard_reader(self) -> Callable:
         """A function of a shard's number that gives its sources and targets in a graph.
 
         Returns:
@@ -77,7 +87,13 @@ class TokenizedCorpus:
         return lambda shard: sides
 
 
-def tokenize_corpus(corpus, tokenizer, *, max_length, target_tokenizer=None):
+def tokenize_corpus(
+    corpus: Corpus | Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    target_tokenizer: Tokenizer | None = None,
+) -> TokenizedCorpus:
     """Tokenizes a corpus in memory, chunk by chunk; `prepare` does it for one that is too large.
 
     A pair with a side that has no pieces is left out. So is one with a side of more than
@@ -94,8 +110,15 @@ def tokenize_corpus(corpus, tokenizer, *, max_length, target_tokenizer=None):
 
     Raises:
         ValueError: if `max_length` is not an integer >= 2, or no pair is left.
+
+    Example:
+        >>> from keras_transformer.data import tokenize_corpus
+        >>> tokenizer = kt.CharacterTokenizer("abc")
+        >>> corpus = tokenize_corpus([("ab", "c"), ("abcabc", "c")], tokenizer, max_length=5)
+        >>> len(corpus), corpus.source_values.tolist(), corpus.skipped
+        (1, [4, 5], {'empty': 0, 'too_long': 1})
     """
-    check_integer("max_length", max_length, minimum=2)
+    check_integer(2, max_length=max_length)
     faults = Faults()
     tokenizers = tokenizer, target_tokenizer or tokenizer
     chunks = [columns for _, *columns in tokenized_chunks(corpus, tokenizers, max_length, faults)]

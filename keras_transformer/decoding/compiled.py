@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_transformer.layers.lowering.targets import XLA, traced_for
+from keras_transformer.layers.lowering.tracing import XLA, traced
 
 _COLUMNS = 16
 
@@ -29,7 +29,9 @@ def compiled(function, model, arguments=1, few_sizes=False):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        run = tf.function(function, input_signature=[_ids_spec()] * arguments)
+        # Nothing here is Python's `if` or `while` over tensors, and AutoGraph needs several times
+        # as long to rewrite all code as TensorFlow needs to trace it.
+        run = tf.function(function, input_signature=[_ids_spec()] * arguments, autograph=False)
         if not few_sizes:
             return run
         of_structure = tf.nest.map_structure
@@ -55,11 +57,11 @@ def xla(function):
     """
     import tensorflow as tf
 
-    def traced(*inputs):
-        with traced_for(XLA):
+    def run(*inputs):
+        with traced(compiled_for=XLA):
             return function(*inputs)
 
-    return tf.function(traced, jit_compile=True)
+    return tf.function(run, jit_compile=True, autograph=False)
 
 
 def compiled_steps(begin, advance, model):
@@ -78,12 +80,12 @@ def compiled_steps(begin, advance, model):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        begin = tf.function(begin, input_signature=[_ids_spec()])
+        begin = tf.function(begin, input_signature=[_ids_spec()], autograph=False)
         state = tf.nest.map_structure(
             lambda output: tf.TensorSpec(output.shape, output.dtype),
             begin.get_concrete_function().structured_outputs,
         )
-        return begin, tf.function(advance, input_signature=[_ids_spec(), state])
+        return begin, tf.function(advance, input_signature=[_ids_spec(), state], autograph=False)
     if keras.backend.backend() != "jax":
         return begin, advance
     begin, advance = (_jit_with_weights(function, model) for function in (begin, advance))

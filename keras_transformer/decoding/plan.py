@@ -12,7 +12,7 @@ from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.sizing import Sizing
 from keras_transformer.layers.base import layers_within
 from keras_transformer.layers.lowering import prepacked
-from keras_transformer.layers.lowering.targets import BATCHES, XLA, target, traced_for
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for, traced
 from keras_transformer.typing import Tensor
 
 _LONGER = 8  # most outputs are at most this many tokens longer than their inputs
@@ -24,7 +24,7 @@ _LEAST_ROWS = 8  # smallest batch that XLA compiles a loop for
 class Plan:
     """How the runtime is to run one search. `plan_of` makes it."""
 
-    compiled_for: str  # what runs the steps, of `lowering.targets`
+    compiled_for: str  # what runs the steps, see `lowering.tracing`
     jit_compile: bool  # whether XLA compiles the encoder, on TensorFlow
     sizing: Sizing | None  # how the cache grows and the batch shrinks; `None`: all sizes are fixed
     first_slots: Tensor  # slots of the cache before the first step, an integer or a scalar tensor
@@ -34,12 +34,11 @@ class Plan:
     @contextlib.contextmanager
     def tracing(self, model):
         """A search that is traced inside follows the plan; `model` is the one that it calls."""
-        with traced_for(self.compiled_for):
-            if self.compiled_for != BATCHES:
-                yield
-                return
-            with prepacked.ready(_layers_with_kernels(model), self.column_blocks):
-                yield
+        fields = {"compiled_for": self.compiled_for}
+        if self.compiled_for == TENSORFLOW_CPU:
+            fields["kernels"] = prepacked.prepacked(_layers_with_kernels(model), self.column_blocks)
+        with traced(**fields):
+            yield
 
 
 def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shortlist=False):
@@ -59,12 +58,12 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
     # A graph for one row, such as LiteRT's, has no batch that could shrink.
     is_batch = not (is_fixed or isinstance(rows, int))
     compiles = jit_compile and is_batch
-    compiled_for = (XLA if compiles else BATCHES) if is_batch else target()
+    runtime = (XLA if compiles else TENSORFLOW_CPU) if is_batch else compiled_for()
     chooses_freely = search.forbids_only_controls and not shortlist
     return Plan(
         # XLA fuses passes and writes in place. TensorFlow's own ops are fastest with few passes
         # over large tensors. Else what the graph around this one is for.
-        compiled_for=compiled_for,
+        compiled_for=runtime,
         # Not the steps alone: one program for the encoder, one for the loop.
         jit_compile=jit_compile,
         # A step costs what the tokens and rows cost that there are, not those that may come.
@@ -73,10 +72,10 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
         first_slots=slots if is_fixed else ops.minimum(slots, 0),
         # oneDNN on AVX-512 reads blocks faster; Eigen takes twice the time with them. So only a
         # graph that never leaves this processor has them.
-        column_blocks=for_this_cpu and compiled_for == BATCHES and prepacked.suit_this_machine(),
+        column_blocks=for_this_cpu and runtime == TENSORFLOW_CPU and prepacked.suit_this_machine(),
         # For (R, V) XLA on a CPU transposes the embedding again at each step, and reduces the last
         # axis one number after the other. Only a search without rules can choose from (V, R).
-        vocab_first=compiled_for == XLA and search.takes_vocab_first and chooses_freely,
+        vocab_first=runtime == XLA and search.takes_vocab_first and chooses_freely,
     )
 
 
@@ -96,4 +95,4 @@ def _layers_with_kernels(model):
     found = [
         inner for layer in getattr(model, "layers", ()) for inner in (layer, *layers_within(layer))
     ]
-    return [layer for layer in found if hasattr(layer, "ready_kernel")]
+    return [layer for layer in found if hasattr(layer, "prepacked_kernel")]

@@ -5,7 +5,7 @@ import math
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.layers.lowering.targets import BATCHES, XLA, target
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
 _SHORT = 512  # scores that are searched one by one
@@ -14,7 +14,7 @@ _WIDTHS = range(48, 80)  # of blocks
 
 def argmax(scores):
     """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
-    if target() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
+    if compiled_for() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
         best, last = ops.max(scores, axis=-1, keepdims=True), scores.shape[-1] - 1
         return ops.min(ops.where(scores == best, ops.arange(last + 1), last), axis=-1)
     # `ops.argmax` has no LiteRT form, and elsewhere gains nothing.
@@ -58,7 +58,7 @@ def _first_highest(scores):
 
 def log_total(logits):
     """(R, V) float32 -> (R,) log of the sum of their exponentials."""
-    if target() != BATCHES:
+    if compiled_for() != TENSORFLOW_CPU:
         return ops.logsumexp(logits, axis=-1)
     # Softmax is one op, and one pass where TensorFlow has oneDNN.
     highest = ops.max(ops.softmax(logits, axis=-1), axis=-1)

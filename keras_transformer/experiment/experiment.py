@@ -1,33 +1,88 @@
 """An experiment: everything that `train` needs to know, read from one TOML file."""
 
 import dataclasses
-import difflib
-import json
 import os
 import tomllib
 import typing
 from pathlib import Path
+from typing import Any
 
+import tomli_w
+
+from keras_transformer.arguments import check_name
 from keras_transformer.config import TransformerConfig
 from keras_transformer.evaluation import TextScorer
-from keras_transformer.experiment.decoding_section import DecodingSection
-from keras_transformer.experiment.sections import DataSection, TokenizerSection, TrainingSection
+from keras_transformer.experiment.sections import (
+    DataSection,
+    DecodingSection,
+    TokenizerSection,
+    TrainingSection,
+)
 from keras_transformer_runner.lines import check_file
+from keras_transformer_runner.tokenizers.base import SpecialIds
 
 # Fields of the model that the tokenizer decides.
-_FROM_TOKENIZER = ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
+_FROM_TOKENIZER = ("vocab_size", "target_vocab_size", *SpecialIds._fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A training run, described.
+    """Everything that `train` needs to know, as the sections of a TOML file.
+
+    `[data]` and `[training]` must be there; a section or key that is left out has its default.
+
+    - `[data]`: `source` and `target`, or `tsv`; `valid_source` and `valid_target`, or
+      `valid_tsv`; `format`, `source_key`, `target_key`, `split`, `valid_split`, `invalid`,
+      `max_length`
+    - `[tokenizer]`: `type`, `joint`, `vocab_size`, `file`, `target_file`, `model_type`,
+      `character_coverage`, `byte_fallback`, `split_digits`, `normalization`, `max_sentences`,
+      `min_count`, `joiner`
+    - `[model]`: `preset`, and fields of `TransformerConfig` that replace the preset's. The
+      vocabulary's size and the special ids come from the tokenizer.
+    - `[training]`: `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`, `pack`,
+      `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`, `learning_rate`,
+      `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `clipnorm`, `ema`, `seed`,
+      `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`, `best_by`,
+      `patience`, `strategy`
+    - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
+      `no_repeat_ngram`, `repetition_penalty`, `length_penalty`, `coverage_penalty`, `stopping`,
+      `temperature`, `top_k`, `top_p`, `min_p`, `seed`
+
+    The classes of `experiment.sections` tell what each key means.
 
     Attributes:
-        data: The corpus.
-        tokenizer: The vocabulary.
-        model: `preset` and fields of `TransformerConfig` that replace the preset's.
-        training: Length, speed and seed.
-        decoding: How the trained model translates.
+        data: A `DataSection`: the corpus.
+        tokenizer: A `TokenizerSection`: the vocabulary.
+        model: A dictionary: the keys of `[model]`.
+        training: A `TrainingSection`: length, speed and seed.
+        decoding: A `DecodingSection`: how the trained model translates.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Example:
+        >>> with open("experiment.toml", "w") as file:
+        ...     _ = file.write('''
+        ... [data]
+        ... source = "train.en"
+        ... target = "train.de"
+        ...
+        ... [model]
+        ... preset = "base"
+        ... dropout = 0.2
+        ...
+        ... [training]
+        ... max_epochs = 10
+        ... ''')
+        >>> experiment = kt.Experiment.load("experiment.toml", {"training.seed": "7"})
+        >>> experiment.training.max_epochs, experiment.training.seed
+        (10, 7)
+        >>> experiment.config(vocab_size=8000).model_dim
+        512
+        >>> kt.Experiment.load("experiment.toml", {"training.max_epoch": "7"})
+        ... # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: ... Received: 'max_epoch'. Did you mean 'max_epochs'?
     """
 
     data: DataSection
@@ -55,11 +110,11 @@ class Experiment:
             )
 
     @property
-    def max_length(self):
-        """Most ids of a side, EOS included: `data.max_length`, or fewer as the model has places."""
+    def max_length(self) -> int:
+        """Most ids of a side, EOS included: `data.max_length`, or the model's `max_positions`."""
         return min(self.data.max_length, self.model.get("max_positions", self.data.max_length))
 
-    def config(self, **from_tokenizer):
+    def config(self, **from_tokenizer: int) -> TransformerConfig:
         """The `TransformerConfig`, with `vocab_size` and special ids as keywords.
 
         Raises:
@@ -72,8 +127,8 @@ class Experiment:
             fields["packed"] = True
         return TransformerConfig.preset(fields.pop("preset", "tiny"), **from_tokenizer, **fields)
 
-    def check_files(self):
-        """Raises an error for what is missing, before anything is read or learnt.
+    def check_files(self) -> None:
+        """Raises an error if a file is missing, before anything is read or learnt.
 
         Raises:
             FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
@@ -88,7 +143,13 @@ class Experiment:
             TextScorer()
 
     @classmethod
-    def load(cls, path, overrides=None, *, data_folder=None):
+    def load(
+        cls,
+        path: os.PathLike | str,
+        overrides: dict[str, str] | None = None,
+        *,
+        data_folder: os.PathLike | str | None = None,
+    ) -> "Experiment":
         """Reads a TOML file.
 
         Args:
@@ -114,19 +175,19 @@ class Experiment:
             section, dot, key = name.partition(".")
             if not dot or not key:
                 raise ValueError(f"an override must be section.key=value. Received: {name}={text}")
-            _check_name("a section", section, _section_types())
+            check_name("a section", section, _section_types(), cutoff=0)
             new = {key: _toml_value(text)}
             _resolve_paths(section, new, Path.cwd())
             values.setdefault(section, {}).update(new)
         return cls.from_dict(values)
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict[str, dict[str, Any]]) -> "Experiment":
         """The experiment of nested dictionaries, as TOML gives them."""
         types = _section_types()
         sections = {}
         for name, section in values.items():
-            _check_name("a section", name, types)
+            check_name("a section", name, types, cutoff=0)
             if not isinstance(section, dict):
                 raise ValueError(f"`{name}` must be a section, [{name}]. Received: {section!r}")
             sections[name] = section if types[name] is dict else _section(types, name, section)
@@ -138,7 +199,7 @@ class Experiment:
                 )
         return cls(**sections)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """Nested dictionaries of what is set."""
         values = dataclasses.asdict(self)
         return {
@@ -146,13 +207,9 @@ class Experiment:
             for section, content in values.items()
         }
 
-    def to_toml(self):
+    def to_toml(self) -> str:
         """The experiment as TOML that `load` reads back to an equal one."""
-        blocks = []
-        for section, content in self.to_dict().items():
-            lines = [f"{key} = {_to_toml(value)}" for key, value in content.items()]
-            blocks.append("\n".join([f"[{section}]", *lines]) + "\n")
-        return "\n".join(blocks)
+        return tomli_w.dumps(self.to_dict())
 
 
 def section_from_text(name, options):
@@ -168,7 +225,7 @@ def _section_types():
 def _section(types, name, values):
     kinds = typing.get_type_hints(types[name])
     for key, value in values.items():
-        _check_name(f"a key of [{name}]", key, kinds)
+        check_name(f"a key of [{name}]", key, kinds, cutoff=0)
         values = {**values, key: _checked(f"{name}.{key}", value, kinds[key])}
     return types[name](**values)
 
@@ -187,13 +244,6 @@ def _checked(name, value, kind):
     return value
 
 
-def _check_name(what, name, known):
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{what} must be one of {list(known)}. Received: {name!r}.{hint}")
-
-
 def _resolve_paths(name, section, folder):
     """Makes the paths of a section absolute."""
     if isinstance(section, dict):
@@ -208,12 +258,3 @@ def _toml_value(text):
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _to_toml(value):
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_to_toml(item) for item in value) + "]"
-    if isinstance(value, float):
-        return repr(value)  # TOML writes inf and nan, JSON Infinity and NaN
-    # TOML's strings, numbers and booleans are written as JSON's, but for one control character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.arguments import check_size
 from keras_transformer.config import TransformerConfig
@@ -17,6 +18,11 @@ from keras_transformer_runner.folders import received
 from keras_transformer_runner.integrity import checksum
 from keras_transformer_runner.lines import read_lines
 from keras_transformer_runner.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding import BeamSearch, Greedy, Sampling
+    from keras_transformer.models import Transformer
+    from keras_transformer.translation import Translator
 
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"
@@ -39,21 +45,39 @@ class Run:
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
+
+    Example:
+        >>> from keras_transformer.experiment import Run
+        >>> tokenizer = kt.CharacterTokenizer("abc")
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=tokenizer.vocab_size, model_dim=6, num_heads=2, encoder_layers=1,
+        ...     decoder_layers=1, intermediate_dim=7,
+        ... )
+        >>> experiment = kt.Experiment.from_dict(
+        ...     {"data": {"tsv": "pairs.tsv"}, "training": {"max_epochs": 1}}
+        ... )
+        >>> run = Run(kt.Transformer(config), tokenizer, tokenizer, config, experiment, ("ab",))
+        >>> run.with_decoding(beam_size=4).strategy.beam_size
+        4
+        >>> run.max_source_length, run.samples_within(3)
+        (1024, ('ab',))
+        >>> run.translator().strategy.extra_length
+        50
     """
 
-    model: object
+    model: "Transformer"
     tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     config: TransformerConfig
     experiment: Experiment
-    samples: tuple
+    samples: tuple[str, ...]
 
     @property
-    def strategy(self):
-        """The decoding strategy of the experiment."""
+    def strategy(self) -> "Greedy | BeamSearch | Sampling":
+        """The search of the experiment's `[decoding]`."""
         return self.experiment.decoding.search()
 
-    def with_decoding(self, **changes):
+    def with_decoding(self, **changes: Any) -> "Run":
         """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.experiment.decoding, **changes)
@@ -61,11 +85,11 @@ class Run:
         return dataclasses.replace(self, experiment=experiment)
 
     @property
-    def max_source_length(self):
+    def max_source_length(self) -> int:
         """Most source tokens to translate: 1024, or as many as training saw."""
         return max(1024, self.experiment.data.max_length)
 
-    def samples_within(self, max_source_length):
+    def samples_within(self, max_source_length: int) -> tuple[str, ...]:
         """The sentences of the validation set to compare an export on that are no longer.
 
         Args:
@@ -88,8 +112,8 @@ class Run:
             )
         return found
 
-    def translator(self, *, jit_compile=False):
-        """A `Translator` with the experiment's strategy; `jit_compile` is its argument."""
+    def translator(self, *, jit_compile: bool = False) -> "Translator":
+        """A `Translator` with the experiment's search; `jit_compile` is its argument."""
         from keras_transformer.translation import Translator
 
         return Translator(
@@ -102,7 +126,7 @@ class Run:
         )
 
 
-def load_run(run_dir):
+def load_run(run_dir: os.PathLike | str) -> Run:
     """Loads a run folder that `train` has finished.
 
     Args:
@@ -115,6 +139,11 @@ def load_run(run_dir):
         FileNotFoundError: if the folder is no run, a file of it is missing, or training has not
             finished.
         ValueError: if a file is not what `train` has left.
+
+    Example (the run that the example of `train` makes):
+        >>> run = kt.load_run("run")  # doctest: +SKIP
+        >>> run.translator().translate(["ab"])  # doctest: +SKIP
+        ['ba']
     """
     run_dir = Path(run_dir)
     check_finished(run_dir)
@@ -215,7 +244,7 @@ def hold_folder(held, run_dir, experiment, resume):
 
     Args:
         held: A `contextlib.ExitStack` that lasts as long as training.
-        run_dir, experiment, resume: As of `check_folder`.
+        run_dir, experiment, resume: As for `check_folder`.
 
     Raises:
         FileExistsError: as `check_folder`.

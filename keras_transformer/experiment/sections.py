@@ -1,9 +1,14 @@
 """The sections of an experiment file, each with its checks."""
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
+from keras_transformer.arguments import check_choice, check_least
 from keras_transformer.data.buckets import check_ascending
 from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding import BeamSearch, Greedy, Sampling
 
 SENTENCEPIECE_OPTIONS = {
     "model_type": "unigram",
@@ -38,7 +43,7 @@ class DataSection:
         tsv: The same as `source` for a tab-separated file.
         valid_source, valid_target, valid_tsv: The same for validation; may be left out.
         format: What `source` and `valid_source` are, where the name does not tell: see
-            `text.open_corpus`.
+            `data.open_corpus`.
         source_key, target_key: Keys of JSON lines, or features of a dataset.
         split, valid_split: Of a dataset.
         invalid: What becomes of a faulty line: `"error"` or `"skip"`.
@@ -65,8 +70,8 @@ class DataSection:
         _check_files(self, "")
         if any((self.valid_source, self.valid_target, self.valid_tsv)):
             _check_files(self, "valid_")
-        check_choice("data.invalid", self.invalid, ("error", "skip"))
-        check_least(self, max_length=2)
+        check_choice(("error", "skip"), **{"data.invalid": self.invalid})
+        _check_least(self, max_length=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,8 +109,8 @@ class TokenizerSection:
     PATHS = ("file", "target_file")
 
     def __post_init__(self):
-        check_choice("tokenizer.type", self.type, tuple(TOKENIZER_OPTIONS))
-        check_least(self, vocab_size=5, max_sentences=1, min_count=1)
+        check_choice(TOKENIZER_OPTIONS, **{"tokenizer.type": self.type})
+        _check_least(self, vocab_size=5, max_sentences=1, min_count=1)
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         known = {"type", "joint", *self.PATHS, *TOKENIZER_OPTIONS[self.type]}
         if self.file:
@@ -129,11 +134,11 @@ class TokenizerSection:
             )
 
     @property
-    def is_joint(self):
+    def is_joint(self) -> bool:
         """Whether one tokenizer serves both sides."""
         return self.joint and not self.target_file
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """The keywords that learning a tokenizer of this type takes."""
         names = TOKENIZER_OPTIONS[self.type]
         options = {name: getattr(self, name) for name in names}
@@ -172,7 +177,7 @@ class TrainingSection:
         average_checkpoints: Epoch snapshots that are kept and averaged at the end.
         save_every_steps: Steps between two saves of the state inside an epoch.
         score_every_epochs: Epochs between two translations of the validation set, whose BLEU and
-            chrF join the figures; 0 for none.
+            chrF join the metrics of the epoch; 0 for none.
         best_by: What the best snapshot is chosen by: `"loss"`, `"bleu"` or `"chrf"`.
         patience: Stop after this many epochs without a better `best_by`; never when left out.
         strategy: How several devices share the work: `"mirrored"` (all of this machine),
@@ -211,7 +216,7 @@ class TrainingSection:
             raise ValueError(
                 "`[training]` must have `max_minutes` or `max_epochs`. Received: neither"
             )
-        check_least(
+        _check_least(
             self,
             max_epochs=1,
             batch_tokens=1,
@@ -235,10 +240,10 @@ class TrainingSection:
                 raise ValueError(f"`training.{name}` must be a rate in [0, 1). Received: {value}")
         if self.buckets is not None:
             check_ascending("training.buckets", self.buckets, minimum=2)
-        check_choice("training.schedule", self.schedule, SCHEDULES)
-        check_choice("training.optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("training.best_by", self.best_by, BEST_BY)
-        check_choice("training.strategy", self.strategy, STRATEGIES)
+        check_choice(SCHEDULES, **{"training.schedule": self.schedule})
+        check_choice(OPTIMIZERS, **{"training.optimizer": self.optimizer})
+        check_choice(BEST_BY, **{"training.best_by": self.best_by})
+        check_choice(STRATEGIES, **{"training.strategy": self.strategy})
         self._check_pairs()
 
     def _check_pairs(self):
@@ -278,6 +283,89 @@ class TrainingSection:
             )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingSection:
+    """`[decoding]`: how the trained model translates.
+
+    Attributes:
+        strategy: The search: `"greedy"`, `"beam"` or `"sampling"`; by `beam_size` when left out.
+        max_length: Most tokens of a translation; no limit of its own when left out.
+        extra_length: It may be this many tokens longer than its source.
+        min_length, no_repeat_ngram, repetition_penalty: Of every search.
+        beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`, where no search is named.
+        length_penalty, coverage_penalty, stopping: Of `BeamSearch`; its own when left out.
+        temperature, top_k, top_p, min_p, seed: Of `Sampling`; its own when left out.
+    """
+
+    strategy: str | None = None
+    max_length: int | None = None
+    extra_length: int = 50
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+    beam_size: int = 1
+    length_penalty: float | None = None
+    coverage_penalty: float | None = None
+    stopping: str | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+
+    PATHS = ()
+    COMMON = ("max_length", "extra_length", "min_length", "no_repeat_ngram", "repetition_penalty")
+    OF_SEARCH = {
+        "greedy": (),
+        "beam": ("length_penalty", "coverage_penalty", "stopping"),
+        "sampling": ("temperature", "top_k", "top_p", "min_p", "seed"),
+    }
+
+    def __post_init__(self):
+        _check_least(self, max_length=1, extra_length=1, beam_size=1)
+        if self.strategy is not None:
+            check_choice(self.OF_SEARCH, **{"decoding.strategy": self.strategy})
+        if self.beam_size > 1 and self.search_name != "beam":
+            raise ValueError(
+                '`beam_size` above 1 is for `strategy` "beam". Received: '
+                f"beam_size={self.beam_size}, strategy={self.strategy!r}"
+            )
+        for name, options in self.OF_SEARCH.items():
+            given = [option for option in options if getattr(self, option) is not None]
+            # `length_penalty` alone changes nothing: `--beam-size` may come later.
+            given = [option for option in given if option != "length_penalty"]
+            if given and name != self.search_name:
+                raise ValueError(
+                    f"`{given[0]}` is for `strategy` {name!r}. Received: "
+                    f"{given[0]}={getattr(self, given[0])!r}, strategy={self.search_name!r}"
+                )
+
+    @property
+    def search_name(self) -> str:
+        """The search's name, also where it is left out."""
+        return self.strategy or ("beam" if self.beam_size > 1 else "greedy")
+
+    def search(self) -> "Greedy | BeamSearch | Sampling":
+        """The search.
+
+        Raises:
+            ValueError: if a value is none that the search takes.
+        """
+        from keras_transformer.decoding import BeamSearch, Greedy, Sampling
+
+        searches = {"greedy": Greedy, "beam": BeamSearch, "sampling": Sampling}
+        return searches[self.search_name](**self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the search that are given."""
+        names = (*self.COMMON, *self.OF_SEARCH[self.search_name])
+        options = {name: getattr(self, name) for name in names}
+        if self.search_name == "beam":
+            options["beam_size"] = self.beam_size
+        return {name: value for name, value in options.items() if value is not None}
+
+
 def _check_files(data, prefix):
     tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
     if bool(tsv) == bool(source) or (target is not None and not (source and target)):
@@ -288,13 +376,7 @@ def _check_files(data, prefix):
         )
 
 
-def check_choice(name, value, known):
-    if value not in known:
-        raise ValueError(f"`{name}` must be one of {known}. Received: {value!r}")
-
-
-def check_least(section, **least):
+def _check_least(section, **least):
+    """Checks that fields which are given are at least as large as their keywords say."""
     for name, minimum in least.items():
-        value = getattr(section, name)
-        if value is not None and value < minimum:
-            raise ValueError(f"`{name}` must be at least {minimum}. Received: {name}={value}")
+        check_least(minimum, optional=True, **{name: getattr(section, name)})

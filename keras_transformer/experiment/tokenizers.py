@@ -1,14 +1,17 @@
 """The tokenizers of a run: learnt from its corpus or read from files, kept in its folder."""
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_transformer.experiment.experiment import section_from_text
-from keras_transformer.experiment.progress import say
 from keras_transformer.experiment.record import MODEL_FILE, check_record
+from keras_transformer.experiment.sections import TokenizerSection
 from keras_transformer_runner.atomic import locked, write_file
 from keras_transformer_runner.folders import check_writable
 from keras_transformer_runner.lines import check_file, read_lines
+from keras_transformer_runner.streams import log
 from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -26,37 +29,44 @@ _SAY_EVERY = 1_000_000
 
 
 class Tokenizers(NamedTuple):
-    """One for each side; a joint vocabulary is one object twice."""
+    """The tokenizers of a model, one for each side; a joint vocabulary is one object twice.
+
+    Example:
+        >>> from keras_transformer.experiment import Tokenizers
+        >>> letters = kt.CharacterTokenizer("abc")
+        >>> Tokenizers(letters, letters).config_fields()
+        {'vocab_size': 7, 'pad_id': 0, 'unk_id': 1, 'bos_id': 2, 'eos_id': 3}
+        >>> Tokenizers(letters, kt.BytesTokenizer()).config_fields()["target_vocab_size"]
+        260
+    """
 
     source: Tokenizer
     target: Tokenizer
 
     @property
-    def are_joint(self):
+    def are_joint(self) -> bool:
         return self.source is self.target
 
-    def config_fields(self):
+    def config_fields(self) -> dict[str, int]:
         """The fields of a `TransformerConfig` that tokenizers decide.
 
         Raises:
             ValueError: if the two differ in a special id, of which a model has one set.
         """
         check_special_ids(*self)
-        names = ("pad_id", "unk_id", "bos_id", "eos_id")
-        ids = {name: getattr(self.source, name) for name in names}
-        fields = {"vocab_size": self.source.vocab_size, **ids}
+        fields = {"vocab_size": self.source.vocab_size, **self.source.special_ids._asdict()}
         if not self.are_joint:
             fields["target_vocab_size"] = self.target.vocab_size
         return fields
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         """Writes `tokenizer.*`, and `target_tokenizer.*` where there is one."""
         self.source.save(folder / f"{SOURCE_NAME}{self.source.file_suffix}")
         if not self.are_joint:
             self.target.save(folder / f"{TARGET_NAME}{self.target.file_suffix}")
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: Path) -> "Tokenizers":
         """Reads what `save` wrote.
 
         Raises:
@@ -71,13 +81,13 @@ class Tokenizers(NamedTuple):
         return cls(source, source if target is None else load_tokenizer(target))
 
     @staticmethod
-    def files(folder):
+    def files(folder: Path) -> list[str]:
         """The names of the files that `load` reads."""
         paths = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
         return [path.name for path in paths if path is not None]
 
     @classmethod
-    def make(cls, section, corpus):
+    def make(cls, section: TokenizerSection, corpus: Iterable[tuple[str, str]]) -> "Tokenizers":
         """The tokenizers that a `TokenizerSection` asks for.
 
         Args:
@@ -97,7 +107,11 @@ class Tokenizers(NamedTuple):
         return cls(*(_learn(section, (pair[side] for pair in corpus)) for side in (0, 1)))
 
 
-def learn_tokenizer(files, output, options=None):
+def learn_tokenizer(
+    files: Iterable[os.PathLike | str],
+    output: os.PathLike | str,
+    options: dict[str, Any] | None = None,
+) -> Tokenizer:
     """Learns one tokenizer from text files and writes it.
 
     Args:
@@ -113,6 +127,16 @@ def learn_tokenizer(files, output, options=None):
         TargetInUseError: if another process is writing it.
         FileNotFoundError: if a file does not.
         ValueError: if an option or a file is wrong, or `output` has another suffix.
+
+    Example:
+        >>> from keras_transformer.experiment import learn_tokenizer
+        >>> with open("train.txt", "w") as file:
+        ...     _ = file.write("a man\\na woman\\n")
+        >>> tokenizer = learn_tokenizer(["train.txt"], "words.json", {"type": "vocabulary"})
+        >>> tokenizer.pieces[4:]
+        ['a', 'man', 'woman']
+        >>> kt.load_tokenizer("words.json").encode("a woman")
+        [4, 6]
     """
     section = section_from_text("tokenizer", options or {})
     output = Path(output)
@@ -135,9 +159,9 @@ def _counted(sentences):
     number = 0
     for number, sentence in enumerate(sentences, start=1):
         if number % _SAY_EVERY == 0:
-            say(f"vocabulary: {number:,} sentences read")
+            log(f"vocabulary: {number:,} sentences read")
         yield sentence
-    say(f"vocabulary: {number:,} sentences read; learning from them")
+    log(f"vocabulary: {number:,} sentences read; learning from them")
 
 
 def _learn(section, sentences):

@@ -6,16 +6,16 @@ Dimension key, used in docstrings, in einsum strings and as the suffix of local 
     H key width per head (d_k)    U value width per head (d_v)    F feed-forward width
     V vocabulary    K beams
 
-Masks are boolean and True means "attend". Read `masks`, `scores`, `multi_head`, `attention`,
-`feed_forward`, `embedding`, `positions`, `block` and `blocks`, in that order; `long` has the
-ways to attend in less memory.
+Masks are boolean and True means "attend". Read `attention`, `masks`, `multi_head`,
+`feed_forward`, `embedding`, `positions` and `blocks`, in that order; `chunked_attention` has the
+ways to attend in less memory, and `lowering` what the machine wants.
 """
 
-from keras_transformer.layers.attention import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.feed_forward import PositionwiseFFN
+from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
 from keras_transformer.layers.normalization import BatchNormalization
 from keras_transformer.layers.positions import (
     AlibiBias,

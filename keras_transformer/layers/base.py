@@ -3,6 +3,7 @@
 import types
 
 import keras
+from keras import ops
 
 
 class BaseLayer:
@@ -62,6 +63,11 @@ NO_QUANTIZATION = (
     "`export_litert`, `export.export_classifier` or `export.export_language_model` with "
     "`mode='int8'`; in a model of your own, leave these layers out with `filters`"
 )
+
+
+def at_least_float32(values):
+    """`values` in float32, or as they are in float64."""
+    return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
 
 
 def check_dense(what, value):

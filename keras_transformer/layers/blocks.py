@@ -1,13 +1,201 @@
 """Encoder and decoder blocks: section 3.1 of the paper."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention import CrossAttention
-from keras_transformer.layers.block import FEED_FORWARD, TransformerBlock
-from keras_transformer.layers.checked_masks import checked_padding
+from keras_transformer.arguments import (
+    check_block,
+    check_choice,
+    check_flag,
+    check_positive,
+    check_rate,
+    check_size,
+)
+from keras_transformer.config import NORMALIZATIONS, RESIDUALS
+from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.feed_forward import (
+    PositionwiseFFN,
+    activation_of,
+    serialized_activation,
+)
+from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
+from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
+from keras_transformer.layers.normalization import normalization_of, normalized
+from keras_transformer.typing import Tensor
 
-SELF_ATTENTION, CROSS_ATTENTION = "self_attention", "cross_attention"
+
+class TransformerBlock(BaseLayer, keras.layers.Layer):
+    """Sub-layers with residual paths (section 3.1).
+
+    post: x = Norm(x + Dropout(Sublayer(x)))      (the paper)
+    pre:  x = x + Dropout(Sublayer(Norm(x)))
+    b2t:  post, and the block's input is added once more before the last norm
+          (Takase et al. 2022, arXiv 2206.00330)
+    """
+
+    # Those of attention are named as in the attention layers, and all as in `TransformerConfig`.
+    OPTIONS = (
+        *("num_heads", "key_dim", "intermediate_dim", "value_dim", "dropout", "attention_dropout"),
+        *("intermediate_dropout", "activation", "residual", "normalization", "norm_epsilon"),
+        *("use_residual", "use_feed_forward", "use_bias", "attention_score", "rotary"),
+        *("attention_chunk", "attention_window"),
+    )
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        intermediate_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        intermediate_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        residual: str = "post",
+        normalization: str = "layer",
+        norm_epsilon: float = 1e-6,
+        use_residual: bool = True,
+        use_feed_forward: bool = True,
+        use_bias: bool = True,
+        attention_score: str = "scaled_dot_product",
+        rotary: bool = False,
+        attention_chunk: int | None = None,
+        attention_window: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_choice(RESIDUALS, residual=residual)
+        check_choice(NORMALIZATIONS, normalization=normalization)
+        check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
+        check_size(optional=True, value_dim=value_dim)
+        check_rate(
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            intermediate_dropout=intermediate_dropout,
+        )
+        check_positive(norm_epsilon=norm_epsilon)
+        check_flag(use_residual=use_residual, use_feed_forward=use_feed_forward)
+        check_block(residual, use_residual, use_feed_forward)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.intermediate_dim = intermediate_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.intermediate_dropout = intermediate_dropout
+        self.activation = activation_of(activation)
+        self.residual = residual
+        self.normalization = normalization
+        self.norm_epsilon = norm_epsilon
+        self.use_residual = use_residual
+        self.use_feed_forward = use_feed_forward
+        self.use_bias = use_bias
+        self.attention_score = attention_score
+        self.rotary = rotary
+        self.attention_chunk = attention_chunk
+        self.attention_window = attention_window
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return input_shape
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in self.OPTIONS},
+            "activation": serialized_activation(self.activation),
+        }
+
+    def _residual(
+        self, x, sublayer, norm_layer, dropout, block_inputs=None, padding_mask=None, training=False
+    ):
+        """One sub-layer with its residual path, norm and dropout, in the formula of `residual`.
+
+        Args:
+            x: (B, T, D), what comes in.
+            sublayer: A function of (B, T, D) states, which gives as many, or a pair of them and
+                something else.
+            norm_layer, dropout: What `_residual_layers` gave.
+            block_inputs: What came into the block, if this is its last sub-layer.
+            padding_mask, training: See the call.
+
+        Returns:
+            (B, T, D), and the something else of the sub-layer, or `None`.
+        """
+        something_else = None
+
+        def norm(states):
+            states = normalized(norm_layer, states, padding_mask=padding_mask, training=training)
+            return ops.cast(states, self.compute_dtype)  # a layer inside may have another policy
+
+        def dropped(states):
+            nonlocal something_else
+            states = sublayer(states)
+            if isinstance(states, tuple):
+                states, something_else = states
+            return ops.cast(dropout(states, training=training), self.compute_dtype)
+
+        def add(x, states):
+            return x + states if self.use_residual else states
+
+        if self.residual == "pre":
+            x = add(x, dropped(norm(x)))
+        elif self.residual == "b2t" and block_inputs is not None:
+            x = norm(block_inputs + add(x, dropped(x)))
+        else:
+            x = norm(add(x, dropped(x)))
+        return x, something_else
+
+    def _feed_forward(self, x, block_inputs, padding_mask=None, training=False):
+        """The feed-forward sub-layer, where there is one."""
+        if not self.use_feed_forward:
+            return x
+
+        def feed(states):
+            return self.feed_forward(states, training=training)
+
+        layers = self.feed_forward_norm, self.feed_forward_dropout
+        return self._residual(x, feed, *layers, block_inputs, padding_mask, training)[0]
+
+    def _attention(self, layer_class, name):
+        shared = {option: getattr(self, option) for option in layer_class.OPTIONS
+                  if option in self.OPTIONS}  # fmt: skip
+        options = {**shared, "dropout": self.attention_dropout}
+        return layer_class(**options, dtype=self.dtype_policy, name=name)
+
+    def _build_feed_forward(self, input_shape):
+        self.feed_forward = PositionwiseFFN(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.intermediate_dropout,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        self.feed_forward.build(input_shape)
+
+    def _residual_layers(self, name, input_shape):
+        """The norm, or `None`, and the dropout of the sub-layer of this name."""
+        policy = self.dtype_policy
+        norm = normalization_of(self.normalization, self.norm_epsilon, policy, f"{name}_norm")
+        if norm is not None:
+            norm.build(input_shape)
+        return norm, Dropout(self.dropout, dtype=policy, name=f"{name}_dropout")
+
+    def _check_masks(self, inputs, mask, bias, position_bias, padding_mask):
+        """The checks of a call, for symbolic inputs."""
+        self.self_attention.compute_output_spec(inputs, mask, bias, position_bias)
+        checked_padding("padding_mask", padding_mask, inputs)
+
+    def _output_spec(self, inputs, keys, return_attention_scores):
+        """(B, T, D) states, and with scores the (B, N, T, S) weights for each of the keys."""
+        states = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        sizes = inputs.shape[0], self.num_heads, inputs.shape[1]
+        weights = (keras.KerasTensor((*sizes, each.shape[1]), self.compute_dtype) for each in keys)
+        return (states, *weights) if return_attention_scores else states
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -31,7 +219,11 @@ class EncoderBlock(TransformerBlock):
         use_residual: Whether there are residual paths.
         use_feed_forward: Whether there is a feed-forward network.
         use_bias: Whether attention's projections have biases.
-        score: Of `MultiHeadSelfAttention`; so are `rotary`, `chunk_size` and `window_size`.
+        attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
+        rotary: Whether queries and keys are rotated by their position.
+        attention_chunk: Queries that attend at once, for less memory; all when `None`.
+        attention_window: A token sees itself and the tokens nearer than this to each side; all
+            when `None`.
 
     Call arguments:
         inputs: (B, S, D).
@@ -47,58 +239,69 @@ class EncoderBlock(TransformerBlock):
     Returns:
         (B, S, D) in the compute dtype; with `return_attention_scores` a pair of it and the
         weights.
+
+    Example:
+        >>> block = kt.EncoderBlock(num_heads=2, key_dim=4, intermediate_dim=16)
+        >>> states = np.ones((3, 7, 8), "float32")
+        >>> padding = np.arange(7) < np.array([[7], [4], [2]])
+        >>> ops.shape(block(states, attention_mask=padding[:, None, :]))
+        (3, 7, 8)
     """
 
     def build(self, input_shape):
-        self._build_self_attention(input_shape)
-        names = (SELF_ATTENTION, FEED_FORWARD)
+        self.self_attention = self._attention(MultiHeadSelfAttention, "self_attention")
+        self.self_attention.build(input_shape)
         if self.use_feed_forward:
             self._build_feed_forward(input_shape)
-        self._build_residuals(names if self.use_feed_forward else names[:1], input_shape)
+        layers = self._residual_layers("self_attention", input_shape)
+        self.self_attention_norm, self.self_attention_dropout = layers
+        if self.use_feed_forward:
+            layers = self._residual_layers("feed_forward", input_shape)
+            self.feed_forward_norm, self.feed_forward_dropout = layers
         self._settle()
 
     def call(
         self,
-        inputs,
-        attention_mask=None,
-        attention_bias=None,
-        position_bias=None,
-        padding_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-    ):
+        inputs: Tensor,
+        attention_mask: Tensor | None = None,
+        attention_bias: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
+        def attend(states):
+            return self.self_attention(
+                states,
+                attention_mask=attention_mask,
+                attention_bias=attention_bias,
+                position_bias=position_bias,
+                use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+
         padding_mask = checked_padding("padding_mask", padding_mask, inputs)
-        norm = dict(padding_mask=padding_mask, training=training)
-        attended = self.self_attention(
-            self._enter(SELF_ATTENTION, inputs, **norm),
-            attention_mask=attention_mask,
-            attention_bias=attention_bias,
-            position_bias=position_bias,
-            use_causal_mask=use_causal_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        attended, weights = attended if return_attention_scores else (attended, None)
-        states = self._leave(SELF_ATTENTION, inputs, attended, **norm)
-        states = self._feed(states, inputs, **norm)
-        return (states, weights) if return_attention_scores else states
+        options = dict(padding_mask=padding_mask, training=training)
+        layers = self.self_attention_norm, self.self_attention_dropout
+        x, weights = self._residual(inputs, attend, *layers, **options)
+        x = self._feed_forward(x, inputs, **options)
+        return (x, weights) if return_attention_scores else x
 
-    def start(self, batch, size, beams=1):
+    def start(self, batch: int | Tensor, size: int | Tensor, beams: int = 1) -> tuple:
         """An empty cache for `step`: keys (B, N, `size` * K, H), values (B, N, `size` * K, U)."""
-        return self._start_self_attention(batch, size, beams)
+        return empty_slots(batch, self.self_attention, size, beams)
 
-    def step_layers(self):
-        """The projections that `step` makes, for `layers.ready_kernels`."""
-        return [*self.self_attention.step_layers(), *self._feeding_layers()]
-
-    def step(self, inputs, cache, slots):
+    def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
         """The causal call for the next T tokens, at `slots`: their states, the new cache."""
-        attended, cache = self.self_attention.step(
-            self._enter(SELF_ATTENTION, inputs), cache, slots
-        )
-        states = self._leave(SELF_ATTENTION, inputs, attended)
-        return self._feed(states, inputs), cache
+
+        def attend(states):
+            return self.self_attention.step(states, cache, slots)
+
+        layers = self.self_attention_norm, self.self_attention_dropout
+        x, cache = self._residual(inputs, attend, *layers)
+        return self._feed_forward(x, inputs), cache
 
     def compute_output_spec(
         self,
@@ -112,17 +315,33 @@ class EncoderBlock(TransformerBlock):
         training=None,
     ):
         self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
-        states = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return states
-        return states, _weights_spec(self, inputs, inputs)
+        return self._output_spec(inputs, [inputs], return_attention_scores)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class DecoderBlock(TransformerBlock):
     """Causal self-attention, cross-attention to the encoder's output, feed-forward network.
 
-    Args: those of `EncoderBlock`. `rotary` and `window_size` are for self-attention alone.
+    Args:
+        num_heads: Heads N.
+        key_dim: Query and key width per head H (d_k).
+        intermediate_dim: Inner width F of the feed-forward network.
+        value_dim: Value width per head U (d_v); `key_dim` when `None`.
+        dropout: Rate for each sub-layer's output (section 5.4).
+        attention_dropout: Rate for attention weights.
+        intermediate_dropout: Rate inside the feed-forward network.
+        activation: Of the feed-forward network: a Keras activation, or a gated pair by name.
+        residual: `"post"` (the paper), `"pre"` (the stack then needs a final norm) or `"b2t"`.
+        normalization: `"layer"` (the paper), `"rms"`, `"batch"` or `"none"`.
+        norm_epsilon: Added to the variance.
+        use_residual: Whether there are residual paths.
+        use_feed_forward: Whether there is a feed-forward network.
+        use_bias: Whether attention's projections have biases.
+        attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
+        rotary: Whether self-attention rotates queries and keys by their position.
+        attention_chunk: Queries that attend at once, for less memory; all when `None`.
+        attention_window: In self-attention a token sees itself and the tokens nearer than this
+            before it; all when `None`.
 
     Call arguments:
         inputs: (B, T, D).
@@ -139,55 +358,74 @@ class DecoderBlock(TransformerBlock):
     Returns:
         (B, T, D) in the compute dtype; with `return_attention_scores` a triple of it, the
         (B, N, T, T) weights of self-attention and the (B, N, T, S) weights of cross-attention.
+
+    Example:
+        >>> block = kt.DecoderBlock(num_heads=2, key_dim=4, intermediate_dim=16)
+        >>> target, memory = np.ones((3, 5, 8), "float32"), np.ones((3, 7, 8), "float32")
+        >>> padding = np.arange(7) < np.array([[7], [4], [2]])
+        >>> ops.shape(block(target, memory, memory_mask=padding[:, None, :]))
+        (3, 5, 8)
     """
 
     def build(self, inputs_shape, memory_shape):
-        self._build_self_attention(inputs_shape)
-        self.cross_attention = self._attention(CrossAttention, CROSS_ATTENTION)
+        self.self_attention = self._attention(MultiHeadSelfAttention, "self_attention")
+        self.self_attention.build(inputs_shape)
+        self.cross_attention = self._attention(CrossAttention, "cross_attention")
         self.cross_attention.build(inputs_shape, memory_shape)
-        names = (SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD)
         if self.use_feed_forward:
             self._build_feed_forward(inputs_shape)
-        self._build_residuals(names if self.use_feed_forward else names[:2], inputs_shape)
+        layers = self._residual_layers("self_attention", inputs_shape)
+        self.self_attention_norm, self.self_attention_dropout = layers
+        layers = self._residual_layers("cross_attention", inputs_shape)
+        self.cross_attention_norm, self.cross_attention_dropout = layers
+        if self.use_feed_forward:
+            layers = self._residual_layers("feed_forward", inputs_shape)
+            self.feed_forward_norm, self.feed_forward_dropout = layers
         self._settle()
 
     def call(
         self,
-        inputs,
-        memory,
-        attention_mask=None,
-        memory_mask=None,
-        attention_bias=None,
-        position_bias=None,
-        padding_mask=None,
-        return_attention_scores=False,
-        training=None,
-    ):
-        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
-        norm = dict(padding_mask=padding_mask, training=training)
+        inputs: Tensor,
+        memory: Tensor,
+        attention_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        attention_bias: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
         options = dict(return_attention_scores=return_attention_scores, training=training)
-        attended = self.self_attention(
-            self._enter(SELF_ATTENTION, inputs, **norm),
-            attention_mask=attention_mask,
-            attention_bias=attention_bias,
-            position_bias=position_bias,
-            use_causal_mask=True,
-            **options,
-        )
-        attended, self_weights = attended if return_attention_scores else (attended, None)
-        states = self._leave(SELF_ATTENTION, inputs, attended, **norm)
-        crossed = self.cross_attention(
-            self._enter(CROSS_ATTENTION, states, **norm),
-            memory,
-            attention_mask=memory_mask,
-            **options,
-        )
-        crossed, cross_weights = crossed if return_attention_scores else (crossed, None)
-        states = self._leave(CROSS_ATTENTION, states, crossed, **norm)
-        states = self._feed(states, inputs, **norm)
-        return (states, self_weights, cross_weights) if return_attention_scores else states
 
-    def start(self, memory, size, beams=1, memory_mask=None):
+        def attend(states):
+            return self.self_attention(
+                states,
+                attention_mask=attention_mask,
+                attention_bias=attention_bias,
+                position_bias=position_bias,
+                use_causal_mask=True,
+                **options,
+            )
+
+        def attend_to_memory(states):
+            return self.cross_attention(states, memory, attention_mask=memory_mask, **options)
+
+        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
+        mode = dict(padding_mask=padding_mask, training=training)
+        layers = self.self_attention_norm, self.self_attention_dropout
+        x, self_weights = self._residual(inputs, attend, *layers, **mode)
+        layers = self.cross_attention_norm, self.cross_attention_dropout
+        x, cross_weights = self._residual(x, attend_to_memory, *layers, **mode)
+        x = self._feed_forward(x, inputs, **mode)
+        return (x, self_weights, cross_weights) if return_attention_scores else x
+
+    def start(
+        self,
+        memory: Tensor,
+        size: int | Tensor,
+        beams: int = 1,
+        memory_mask: Tensor | None = None,
+    ) -> tuple:
         """The block's cache for `step`: an empty self-attention cache, and cross keys and values.
 
         Args:
@@ -201,36 +439,40 @@ class DecoderBlock(TransformerBlock):
             (B, N, S, H or U).
         """
         cross_cache = self.cross_attention.start(memory, attention_mask=memory_mask)
-        return self._start_self_attention(ops.shape(memory)[0], size, beams), cross_cache
+        return empty_slots(ops.shape(memory)[0], self.self_attention, size, beams), cross_cache
 
-    def step_layers(self):
-        """As of `EncoderBlock`."""
-        attentions = self.self_attention, self.cross_attention
-        layers = [layer for attention in attentions for layer in attention.step_layers()]
-        return [*layers, *self._feeding_layers()]
-
-    def step(self, inputs, cache, slots, memory_bias=None, return_attention_scores=False):
+    def step(
+        self,
+        inputs: Tensor,
+        cache: tuple,
+        slots: Slots,
+        memory_bias: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> tuple:
         """`call` for the next T tokens; returns their states and the new cache.
 
         Args:
             inputs: (B, T, D); with K beams (B, K, D), the next token of each.
             cache: What `start` or the last step gave.
-            slots: `layers.cache.Slots` of these tokens.
+            slots: `layers.lowering.cache_slots.Slots` of these tokens.
             memory_bias: (B, 1, 1, S) float32, 0 or MASK_FILL, or `None`.
             return_attention_scores: Whether to return the weights of cross-attention as well,
                 (B, N, T, S) or (B, N, K, S).
         """
         self_cache, cross_cache = cache
-        attended, self_cache = self.self_attention.step(
-            self._enter(SELF_ATTENTION, inputs), self_cache, slots
-        )
-        states = self._leave(SELF_ATTENTION, inputs, attended)
-        crossed, weights = self.cross_attention.step(
-            self._enter(CROSS_ATTENTION, states), cross_cache, memory_bias, True
-        )
-        states = self._leave(CROSS_ATTENTION, states, crossed)
-        states, cache = self._feed(states, inputs), (self_cache, cross_cache)
-        return (states, cache, weights) if return_attention_scores else (states, cache)
+
+        def attend(states):
+            return self.self_attention.step(states, self_cache, slots)
+
+        def attend_to_memory(states):
+            return self.cross_attention.step(states, cross_cache, memory_bias, True)
+
+        layers = self.self_attention_norm, self.self_attention_dropout
+        x, own = self._residual(inputs, attend, *layers)
+        layers = self.cross_attention_norm, self.cross_attention_dropout
+        x, weights = self._residual(x, attend_to_memory, *layers)
+        x, cache = self._feed_forward(x, inputs), (own, cross_cache)
+        return (x, cache, weights) if return_attention_scores else (x, cache)
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         return inputs_shape
@@ -249,13 +491,4 @@ class DecoderBlock(TransformerBlock):
     ):
         self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
         self.cross_attention.compute_output_spec(inputs, memory, attention_mask=memory_mask)
-        states = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return states
-        weights = (_weights_spec(self, inputs, keys) for keys in (inputs, memory))
-        return states, *weights
-
-
-def _weights_spec(block, queries, keys):
-    shape = (queries.shape[0], block.num_heads, queries.shape[1], keys.shape[1])
-    return keras.KerasTensor(shape, block.compute_dtype)
+        return self._output_spec(inputs, [inputs, memory], return_attention_scores)

@@ -70,10 +70,10 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         table = ops.cast(self.embeddings, self.compute_dtype)
         return ops.cast(ops.matmul(table, ops.cast(columns, table.dtype)), "float32")
 
-    def ready_kernel(self, in_blocks):
-        """What `layers.ready_kernels` holds for the logits: `Blocks`, or the matrix turned round.
+    def prepacked_kernel(self, in_blocks):
+        """The kernel of the logits for `prepacked`: `ColumnBlocks`, or the transposed matrix.
 
-        TensorFlow's matrix product would turn it round itself at every step.
+        TensorFlow's matrix product would transpose it itself at every step.
         """
         table = ops.cast(self.embeddings, self.compute_dtype)
         if in_blocks and prepacked.is_large(table):

@@ -1,4 +1,4 @@
-"""Which query may see which key: every mask is made here and combined here, once.
+"""Which query may see which key: every mask is made, checked and combined here, once.
 
 Masks are boolean, True = attend. The additive mask M of the paper (`attention_bias`) and the
 biases of relative positions are added to the scores in float32, where both meet the masks.
@@ -9,8 +9,6 @@ import dataclasses
 import keras
 from keras import ops
 
-from keras_transformer.layers.checked_masks import checked_bias, checked_mask
-
 # A finite fill: `exp` of it is exactly 0 next to any key that may be seen, and never NaN.
 MASK_FILL = -1e9
 
@@ -20,22 +18,15 @@ def padding_mask(ids, pad_id):
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(query_length, key_length, first_position=0, window=None):
-    """(1, T, S) boolean: query t, at position `first_position + t`, sees keys up to itself.
+def position_mask(query_positions, key_positions, *, causal, window):
+    """(T, S) boolean from (T,) and (S,) positions, or `None` where every query sees every key.
 
     Args:
-        query_length: T, an integer or a scalar tensor.
-        key_length: S, likewise; the size of the cache in cached decoding.
-        first_position: Position of the first query, an integer or a scalar tensor.
-        window: How many keys, itself included, a query sees; all when `None`.
+        query_positions: (T,) integers.
+        key_positions: (S,) integers.
+        causal: Whether a query sees only keys up to itself.
+        window: Only keys nearer than this are seen; all when `None`.
     """
-    positions_T = first_position + ops.arange(query_length)
-    mask_TS = sight_mask(positions_T, ops.arange(key_length), causal=True, window=window)
-    return ops.expand_dims(mask_TS, 0)
-
-
-def sight_mask(query_positions, key_positions, *, causal, window):
-    """(T, S) boolean from (T,) and (S,) positions, or `None` where every query sees every key."""
     offsets_TS = offsets(query_positions, key_positions)
     causal_TS = offsets_TS <= 0 if causal else None
     return merge(causal_TS, None if window is None else ops.abs(offsets_TS) < window)
@@ -56,8 +47,18 @@ def merge(*masks):
     return merged
 
 
+def additive(mask):
+    """A boolean mask, True = attend, as a float32 bias of scores: 0 or MASK_FILL."""
+    return ops.where(mask, ops.cast(0.0, "float32"), ops.cast(MASK_FILL, "float32"))
+
+
+def with_heads(mask):
+    """(B, T, S) as (B, 1, T, S); (B, N, T, S) and `None` as they are."""
+    return mask if mask is None or len(mask.shape) == 4 else ops.expand_dims(mask, 1)
+
+
 @dataclasses.dataclass(frozen=True)
-class Sight:
+class AttentionMask:
     """What the queries of one attention may see, for all of them or for some.
 
     Attributes:
@@ -66,7 +67,7 @@ class Sight:
         position_bias: (N, 2T - 1) bias of a key that stands -(T - 1) to T - 1 behind the query,
             or `None`.
         causal: Whether a query sees only keys up to itself.
-        window: Keys this near are seen, or `None` for all.
+        window: Only keys nearer than this are seen; all when `None`.
     """
 
     mask: object = None
@@ -74,6 +75,23 @@ class Sight:
     position_bias: object = None
     causal: bool = False
     window: int | None = None
+
+    @classmethod
+    def checked(cls, sizes, mask, bias, position_bias=None, causal=False, window=None):
+        """What the arguments of a call say, for scores of these sizes.
+
+        Args:
+            sizes: B, N, T and S, `None` where unknown.
+            mask, bias, position_bias: The call's arguments, as a user gives them.
+            causal, window: See the class.
+
+        Raises:
+            ValueError: if one does not fit the sizes, or holds what it must not.
+        """
+        position_bias = _checked_position_bias(position_bias, sizes)
+        mask = checked_mask("attention_mask", mask, sizes)
+        bias = checked_bias("attention_bias", bias, sizes)
+        return cls(mask, bias, position_bias, causal, window)
 
     @property
     def same_for_all_queries(self):
@@ -85,8 +103,8 @@ class Sight:
     def of_length(self, length):
         """The same, whose masks have a row for each of T queries, or one for all.
 
-        What has another number, where sizes are known only at run time, is an error there: a
-        single row would be taken in silence.
+        A mask with another number of rows, where sizes are known only at run time, is an error
+        there: a single row would be taken in silence.
         """
 
         def rows(values, combine, neutral):
@@ -101,7 +119,7 @@ class Sight:
             bias=rows(self.bias, ops.add, 0),
         )
 
-    def of(self, query_positions, key_positions, rows=None):
+    def mask_and_bias(self, query_positions, key_positions, rows=None):
         """The boolean mask and the float bias, each (B, N, T, S), broadcastable, or `None`.
 
         Args:
@@ -109,63 +127,18 @@ class Sight:
             key_positions: (S,) integers.
             rows: (T,) indices of these queries in the masks; `None` when the masks are for them.
         """
-        sight = sight_mask(query_positions, key_positions, causal=self.causal, window=self.window)
-        if sight is not None:
-            sight = ops.expand_dims(sight, (0, 1))
+        visible = position_mask(
+            query_positions, key_positions, causal=self.causal, window=self.window
+        )
+        if visible is not None:
+            visible = ops.expand_dims(visible, (0, 1))
         bias = _rows(with_heads(self.bias), rows)
         if self.position_bias is not None:
             shift = (ops.shape(self.position_bias)[1] - 1) // 2  # T - 1
             index = ops.clip(offsets(query_positions, key_positions) + shift, 0, 2 * shift)
             bias_1NTS = ops.expand_dims(ops.take(self.position_bias, index, axis=1), 0)
             bias = bias_1NTS if bias is None else ops.cast(bias, bias_1NTS.dtype) + bias_1NTS
-        return merge(_rows(with_heads(self.mask), rows), sight), bias
-
-
-def attention_softmax(scores_BNTS, mask=None, attention_bias=None):
-    """Masked softmax over the keys, in float32 (in float64 for float64 scores).
-
-    Args:
-        scores_BNTS: (B, N, T, S) scores of any float dtype.
-        mask: Boolean, (B, T, S) or (B, N, T, S), or broadcastable to it; `None` for no mask.
-        attention_bias: Additive mask of the same shapes, or `None`; -1e9 and below forbids.
-
-    Returns:
-        (B, N, T, S) weights. They sum to 1, except in a row that may see no key: there they are
-        all 0, so an empty sentence gives zeros and never NaN.
-    """
-    scores_BNTS = at_least_float32(scores_BNTS)
-    mask = with_heads(checked_mask("attention_mask", mask, scores_BNTS.shape))
-    bias = with_heads(checked_bias("attention_bias", attention_bias, scores_BNTS.shape))
-    if bias is not None:
-        bias = ops.cast(bias, scores_BNTS.dtype)
-        scores_BNTS = scores_BNTS + ops.maximum(bias, MASK_FILL)  # -inf in a whole row is NaN
-        # What the bias forbids is masked: two fills must not meet as equals in the softmax.
-        mask = merge(mask, bias > MASK_FILL)
-    if mask is None:
-        return plain_softmax(scores_BNTS)
-    weights_BNTS = plain_softmax(ops.where(mask, scores_BNTS, MASK_FILL))
-    return weights_BNTS * ops.cast(ops.any(mask, axis=-1, keepdims=True), weights_BNTS.dtype)
-
-
-def additive(mask):
-    """A boolean mask, True = attend, as a float32 bias of scores: 0 or MASK_FILL."""
-    return ops.where(mask, ops.cast(0.0, "float32"), ops.cast(MASK_FILL, "float32"))
-
-
-def at_least_float32(values):
-    """`values` in float32, or as they are in float64."""
-    return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
-
-
-def plain_softmax(scores):
-    """Softmax over the last axis."""
-    # `ops.softmax` warns where there is a single key, as in the first step of decoding.
-    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-
-
-def with_heads(mask):
-    """(B, T, S) as (B, 1, T, S); (B, N, T, S) and `None` as they are."""
-    return mask if mask is None or len(mask.shape) == 4 else ops.expand_dims(mask, 1)
+        return merge(_rows(with_heads(self.mask), rows), visible), bias
 
 
 def _rows(mask, rows):
@@ -173,3 +146,158 @@ def _rows(mask, rows):
     if mask is None or rows is None or mask.shape[-2] == 1:
         return mask
     return ops.take(mask, rows, axis=-2)
+
+
+# --- Checks of what users give -------------------------------------------------------------
+
+
+def checked_mask(name, mask, sizes):
+    """A boolean mask of (B, T, S) or (B, N, T, S) scores, or one that broadcasts to them.
+
+    Args:
+        name: Of the argument.
+        mask: A tensor or nested lists: boolean, or numbers that are all 0 and 1; or `None`.
+        sizes: B, N, T and S, `None` where unknown.
+
+    Returns:
+        The mask with the axes that it has, boolean, or `None`.
+
+    Raises:
+        ValueError: if its rank, a size or a number is another.
+    """
+    if mask is None:
+        return None
+    mask = _checked_shape(name, _as_tensor(name, mask), sizes)
+    _check_zeros_and_ones(name, mask)
+    return _cast(mask, "bool")
+
+
+def checked_bias(name, bias, sizes):
+    """An additive mask of the same shapes, in numbers, or `None`.
+
+    Raises:
+        ValueError: if its rank or a size is another, or it is boolean.
+    """
+    if bias is None:
+        return None
+    bias = _checked_shape(name, _as_tensor(name, bias), sizes)
+    if _dtype(bias) == "bool":
+        raise ValueError(
+            f"`{name}` must hold numbers that are added to the scores; a boolean mask is given as "
+            f"`attention_mask`. Received: dtype=bool"
+        )
+    return bias
+
+
+def _checked_position_bias(bias, sizes):
+    """A bias by distance, (N, 2T - 1), for T queries and keys, or `None`.
+
+    Raises:
+        ValueError: if its shape is another.
+    """
+    if bias is None:
+        return None
+    bias, (_, heads, length, _) = _as_tensor("position_bias", bias), sizes
+    expected = (heads, None if length is None else 2 * length - 1)
+    if len(bias.shape) != 2 or not _fits(bias.shape, expected, ones=False):
+        raise ValueError(
+            f"`position_bias` must have shape (N, 2T - 1), here {expected}. "
+            f"Received: shape={tuple(bias.shape)}"
+        )
+    return bias
+
+
+def checked_padding(name, mask, inputs):
+    """A boolean mask (B, T) of inputs (B, T, D), or `None`.
+
+    Raises:
+        ValueError: as `checked_mask`.
+    """
+    if mask is None:
+        return None
+    mask, expected = _as_tensor(name, mask), tuple(inputs.shape[:2])
+    if len(mask.shape) != 2 or not _fits(mask.shape, expected, ones=False):
+        raise ValueError(
+            f"`{name}` must have shape (B, T), here {expected}. Received: shape={tuple(mask.shape)}"
+        )
+    _check_zeros_and_ones(name, mask)
+    return _cast(mask, "bool")
+
+
+def _as_tensor(name, values):
+    if hasattr(values, "shape") and hasattr(values, "dtype"):
+        return values
+    try:
+        return ops.convert_to_tensor(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"`{name}` must be a tensor, or lists that are all of one length. Received: {values!r}"
+        ) from error
+
+
+def _checked_shape(name, values, sizes):
+    batch, heads, queries, keys = sizes
+    shape = tuple(values.shape)
+    if len(shape) not in (3, 4):
+        # Two sizes could be (B, S) or (T, S), and a wrong guess would be silent.
+        raise ValueError(
+            f"`{name}` must have shape (B, T, S) or (B, N, T, S), here {_text(sizes)}; padding "
+            f"(B, S) is given as `mask[:, None, :]`. Received: shape={shape}"
+        )
+    if not _fits(shape, sizes if len(shape) == 4 else (batch, queries, keys)):
+        raise ValueError(
+            f"`{name}` must have shape (B, T, S) or (B, N, T, S), here {_text(sizes)}, or sizes "
+            f"of 1 in it. Received: shape={shape}"
+        )
+    return values
+
+
+def _text(sizes):
+    batch, heads, queries, keys = sizes
+    return f"{(batch, queries, keys)} or {(batch, heads, queries, keys)}"
+
+
+def _fits(shape, expected, ones=True):
+    """Whether all sizes that are known are those expected, or 1."""
+    pairs = zip(shape, expected, strict=True)
+    return all(None in pair or pair[0] == pair[1] or (ones and pair[0] == 1) for pair in pairs)
+
+
+def _check_zeros_and_ones(name, mask):
+    dtype = _dtype(mask)
+    if dtype == "bool":
+        return
+    rule = (
+        f"`{name}` must be boolean, or 0 and 1, where 1 is to attend; what is added to the "
+        "scores, such as 0 and -1e9, is given as `attention_bias`"
+    )
+    values = _known(mask)
+    if values is None:
+        if keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                f"{rule}. In a graph, where its values are not known, it must not be floating. "
+                f"Received: dtype={dtype}"
+            )
+    elif not ((values == 0) | (values == 1)).all():
+        wrong = values[(values != 0) & (values != 1)]
+        raise ValueError(f"{rule}. Received: dtype={dtype}, with {wrong[0]} among its values")
+
+
+def _known(values):
+    """The values as an array, or `None` in a graph, which does not know them yet."""
+    if isinstance(values, keras.KerasTensor):
+        return None
+    try:
+        return ops.convert_to_numpy(values)
+    except (NotImplementedError, TypeError):  # TensorFlow's and JAX's word for it
+        return None
+
+
+def _dtype(values):
+    return keras.backend.standardize_dtype(values.dtype)
+
+
+def _cast(values, dtype):
+    if isinstance(values, keras.KerasTensor):
+        return values
+    return ops.cast(values, dtype)

@@ -1,86 +1,95 @@
-"""Equation 1 of the paper for many heads: what self-attention and cross-attention share."""
+"""Multi-head attention: sections 3.2.2 and 3.2.3 of the paper."""
 
 import dataclasses
+import functools
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.arguments import check_choice, check_rate, check_size
-from keras_transformer.config import SCORES
-from keras_transformer.layers import scores
-from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.checked_masks import checked_bias, checked_mask
-from keras_transformer.layers.chunked_attention import in_chunks
-from keras_transformer.layers.dropout import Dropout, seed_of_part
-from keras_transformer.layers.masks import (
-    Sight,
-    at_least_float32,
-    attention_softmax,
-    plain_softmax,
+from keras_transformer.arguments import (
+    check_choice,
+    check_flag,
+    check_key_dim,
+    check_rate,
+    check_reach,
+    check_size,
 )
+from keras_transformer.config import SCORES
+from keras_transformer.layers.attention import (
+    SCORE_FUNCTIONS,
+    additive,
+    attend,
+    attend_cached,
+)
+from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.chunked_attention import in_chunks, in_windows
+from keras_transformer.layers.dropout import Dropout, seed_of_part
+from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
+from keras_transformer.layers.lowering.tracing import unfused
+from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
+from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of, reshape
+from keras_transformer.typing import Tensor
 
 
 class MultiHeadAttention(BaseLayer, keras.layers.Layer):
-    """softmax(Q K^T / sqrt(d_k) + M) V for every head, then one product with W^O."""
+    """What self-attention and cross-attention share: heads, equation 1 for each, and W^O."""
+
+    OPTIONS = (
+        *("num_heads", "key_dim", "value_dim", "output_dim", "dropout", "use_bias"),
+        *("attention_score", "attention_chunk"),
+    )
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        output_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        score="scaled_dot_product",
-        chunk_size=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        attention_score: str = "scaled_dot_product",
+        attention_chunk: int | None = None,
+        kernel_initializer: str | dict | keras.initializers.Initializer = "glorot_uniform",
+        bias_initializer: str | dict | keras.initializers.Initializer = "zeros",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_size(num_heads=num_heads, key_dim=key_dim)
-        check_size(optional=True, value_dim=value_dim, output_dim=output_dim, chunk_size=chunk_size)
+        check_size(
+            optional=True,
+            value_dim=value_dim,
+            output_dim=output_dim,
+            attention_chunk=attention_chunk,
+        )
         check_rate(dropout=dropout)
-        check_choice(SCORES, score=score)
+        check_choice(SCORES, attention_score=attention_score)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = key_dim if value_dim is None else value_dim
         self.output_dim = output_dim
         self.dropout = dropout
         self.use_bias = use_bias
-        self.score = score
-        self.chunk_size = chunk_size
+        self.attention_score = attention_score
+        self.attention_chunk = attention_chunk
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def _output_spec(self, query, key_length, return_attention_scores):
-        output = keras.KerasTensor(self.compute_output_shape(query.shape), self.compute_dtype)
-        shape = (query.shape[0], self.num_heads, query.shape[1], key_length)
-        scores = keras.KerasTensor(shape, self.compute_dtype)
-        return (output, scores) if return_attention_scores else output
-
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "score": self.score,
-            "chunk_size": self.chunk_size,
+            **{name: getattr(self, name) for name in self.OPTIONS},
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
     def _build_output(self, query_shape):
         self.score_vector = None
-        if self.score == "additive":
+        if self.attention_score == "additive":
             self.score_vector = self.add_weight(
                 name="score_vector",
                 shape=(self.num_heads, self.key_dim),
@@ -90,11 +99,68 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         self.output_projection = projection_of(self, self.output_dim or query_shape[-1], "output")
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
+    def _attend(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
+        """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
+        lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
+        visible, bias = mask.mask_and_bias(*map(ops.arange, lengths))
+        options = self._attend_options(self.dropout_layer.next_seed(training))
+        return attend(query_BNTH, key_BNSH, value_BNSU, visible, bias, **options)
+
+    def _attend_in_chunks(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
+        """The same context, `attention_chunk` queries at a time, and no weights."""
+        seed = self.dropout_layer.next_seed(training)
+        mask = mask.of_length(ops.shape(query_BNTH)[2])
+        key_positions = ops.arange(ops.shape(key_BNSH)[2])
+        tensors = {"bias": mask.bias, "position_bias": mask.position_bias, "vector": self._vector()}
+        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+        def attend_rows(query_BNCH, rows, index, key_BNSH, value_BNSU, *others):
+            given = dict(zip(tensors, others, strict=True))
+            vector = given.pop("vector", None)
+            visible, bias = dataclasses.replace(mask, **given).mask_and_bias(
+                rows, key_positions, rows
+            )
+            part = None if seed is None else seed_of_part(seed, index)
+            options = self._attend_options(part, vector)
+            return attend(query_BNCH, key_BNSH, value_BNSU, visible, bias, **options)[0]
+
+        others = (key_BNSH, value_BNSU, *tensors.values())
+        recompute = bool(training)
+        return in_chunks(attend_rows, query_BNTH, others, self.attention_chunk, recompute), None
+
+    def _attend_options(self, seed, vector=None):
+        """What `attend` needs to know of the layer: score, dropout with this seed, and dtype."""
+        return dict(
+            score=self._score_function(self.attention_score, vector),
+            drop=functools.partial(self.dropout_layer.drop, seed=seed),
+            dtype=self.compute_dtype,
+        )
+
+    def _attend_cached(self, query_BNTH, key_BNSH, value_BNSU, bias):
+        name = "additive" if self.attention_score == "additive" else "dot_product"
+        score = self._score_function(name)
+        return attend_cached(
+            query_BNTH, key_BNSH, value_BNSU, bias, score=score, dtype=self.compute_dtype
+        )
+
+    @property
+    def _key_factor(self):
+        """What keys in a cache are multiplied by once, for all the queries to come."""
+        return self.key_dim**-0.5 if self.attention_score == "scaled_dot_product" else 1.0
+
+    def _score_function(self, name, vector=None):
+        if name != "additive":
+            return SCORE_FUNCTIONS[name]
+        return functools.partial(additive, vector_NH=self._vector() if vector is None else vector)
+
+    def _vector(self):
+        return None if self.score_vector is None else ops.convert_to_tensor(self.score_vector)
+
     def _split_heads(self, states_BTE, head_dim, heads=None):
         """(B, T, heads * head_dim) -> (B, heads, T, head_dim); N heads when `None`."""
         batch, length = ops.shape(states_BTE)[:2]
         heads = heads or self.num_heads
-        if states_BTE.shape[1] == 1:  # a token alone: nothing changes places
+        if states_BTE.shape[1] == 1:  # one token: there is nothing to transpose
             return reshape(states_BTE, (batch, heads, 1, head_dim))
         states_BTNH = reshape(states_BTE, (batch, length, heads, head_dim))
         return ops.transpose(states_BTNH, (0, 2, 1, 3))
@@ -112,61 +178,353 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         batch = keys.shape[0] if queries.shape[0] is None else queries.shape[0]
         return batch, self.num_heads, queries.shape[1], keys.shape[1]
 
-    def _checked_sight(self, sizes, mask, bias):
-        """The `Sight` of what was given as masks, which fits."""
-        return Sight(
-            checked_mask("attention_mask", mask, sizes), checked_bias("attention_bias", bias, sizes)
+    def _output_spec(self, query, keys, return_attention_scores):
+        output = keras.KerasTensor(self.compute_output_shape(query.shape), self.compute_dtype)
+        shape = (query.shape[0], *self._sizes(query, keys)[1:])
+        scores = keras.KerasTensor(shape, self.compute_dtype)
+        return (output, scores) if return_attention_scores else output
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MultiHeadSelfAttention(MultiHeadAttention):
+    """Attention of a sequence to itself (eq. 1, and the three uses of section 3.2.3).
+
+    Args:
+        num_heads: Heads N.
+        key_dim: Query and key width per head H (d_k).
+        value_dim: Value width per head U (d_v); `key_dim` when `None`.
+        output_dim: Output width; that of the input when `None`.
+        dropout: Rate for the attention weights.
+        use_bias: Whether the products have biases.
+        attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
+        rotary: Whether queries and keys are rotated by their position.
+        attention_chunk: Queries that attend at once, for memory that grows with T and not with
+            T^2; the result is the same. All at once when `None`.
+        attention_window: A token sees itself and the tokens nearer than this to each side; time
+            and memory grow with T. It sees all when `None`.
+        kernel_initializer: Initializer of the kernels.
+        bias_initializer: Initializer of the biases.
+
+    Call arguments:
+        inputs: (B, T, D).
+        attention_mask: Boolean, (B, T, T) or (B, N, T, T), or sizes of 1 in it, such as (B, 1, T)
+            padding; True = attend. Numbers must be 0 and 1, and in a graph integers.
+        attention_bias: Additive mask of the same shapes: the paper's M.
+        position_bias: (N, 2T - 1) bias by distance, which `RelativePositionBias` and `AlibiBias`
+            make.
+        use_causal_mask: Whether position t sees only positions up to t.
+        return_attention_scores: Whether to return the weights too. That takes memory T^2.
+        training: Whether dropout is on.
+
+    Returns:
+        (B, T, output_dim) in the compute dtype; with `return_attention_scores` a pair of it and
+        the (B, N, T, T) weights before dropout. A query that may see nothing gives the output
+        of a zero context.
+
+    Raises:
+        ValueError: if a mask or a bias has another shape, as far as sizes are known, or a mask
+            holds other numbers.
+
+    Example:
+        >>> attention = kt.MultiHeadSelfAttention(num_heads=2, key_dim=4)
+        >>> states = np.ones((3, 5, 8), "float32")
+        >>> padding = np.array([[True] * 5, [True] * 3 + [False] * 2, [False] * 5])
+        >>> outputs, weights = attention(
+        ...     states, attention_mask=padding[:, None, :], return_attention_scores=True
+        ... )
+        >>> ops.shape(outputs), ops.shape(weights)
+        ((3, 5, 8), (3, 2, 5, 5))
+        >>> ops.convert_to_numpy(weights[:, 0, 0]).round(2)
+        array([[0.2 , 0.2 , 0.2 , 0.2 , 0.2 ],
+               [0.33, 0.33, 0.33, 0.  , 0.  ],
+               [0.  , 0.  , 0.  , 0.  , 0.  ]], dtype=float32)
+    """
+
+    OPTIONS = (*MultiHeadAttention.OPTIONS, "rotary", "attention_window")
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        attention_score: str = "scaled_dot_product",
+        rotary: bool = False,
+        attention_chunk: int | None = None,
+        attention_window: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_heads,
+            key_dim,
+            value_dim,
+            output_dim,
+            dropout,
+            use_bias,
+            attention_score,
+            attention_chunk,
+            **kwargs,
         )
+        check_flag(rotary=rotary)
+        check_size(optional=True, attention_window=attention_window)
+        check_key_dim(rotary, key_dim)
+        check_reach(attention_chunk, attention_window)
+        self.rotary = rotary
+        self.attention_window = attention_window
 
-    def _attend(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
-        """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
-        lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
-        mask, bias = sight.of(*map(ops.arange, lengths))
-        weights_BNTS = self._weights(query_BNTH, key_BNSH, mask, bias, self._vector())
-        seed = self.dropout_layer.next_seed(training)
-        return self._context(weights_BNTS, value_BNSU, seed), weights_BNTS
+    def build(self, input_shape):
+        widths = 2 * self.key_dim + self.value_dim
+        self.query_key_value = projection_of(self, self.num_heads * widths, "query_key_value")
+        self.query_key_value.build(input_shape)
+        self._build_output(input_shape)
+        self._settle()
 
-    def _attend_cached(self, query_BNTH, key_BNSH, value_BNSU, bias):
-        """The same, of keys that hold `_key_factor` already, under an additive bias or `None`."""
-        score = scores.additive if self.score == "additive" else scores.dot_product
-        scores_BNTS = at_least_float32(score(query_BNTH, key_BNSH, self._vector()))
-        if bias is not None:
-            scores_BNTS = scores_BNTS + ops.cast(bias, scores_BNTS.dtype)
-        weights_BNTS = ops.cast(plain_softmax(scores_BNTS), self.compute_dtype)
-        return ops.matmul(weights_BNTS, value_BNSU), weights_BNTS
+    def call(
+        self,
+        inputs: Tensor,
+        attention_mask: Tensor | None = None,
+        attention_bias: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
+        states = self._project(inputs, ops.arange(ops.shape(inputs)[1]))
+        mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
+        way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
+        context_BNTU, weights_BNTT = way(*states, mask, training)
+        output_BTD = self._merge_heads(context_BNTU)
+        return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
 
-    @property
-    def _key_factor(self):
-        """What keys in a cache are multiplied by once, for all the queries to come."""
-        return self.key_dim**-0.5 if self.score == "scaled_dot_product" else 1.0
+    def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
+        """The next tokens only, with the keys and values of earlier ones from a cache.
 
-    def _attend_in_chunks(self, query_BNTH, key_BNSH, value_BNSU, sight, training):
-        """The same (B, N, T, U) context, `chunk_size` queries at a time."""
-        seed = self.dropout_layer.next_seed(training)
-        sight = sight.of_length(ops.shape(query_BNTH)[2])
-        key_positions = ops.arange(ops.shape(key_BNSH)[2])
-        fields = {"bias": sight.bias, "position_bias": sight.position_bias}
-        fields = {name: tensor for name, tensor in fields.items() if tensor is not None}
-        vector = () if self.score_vector is None else (self._vector(),)
+        Args:
+            inputs: (B, T, D), the next T tokens; T is usually 1. With K beams (B, K, D), the next
+                token of each.
+            cache: Pair of keys and values, which `layers.lowering.cache_slots.empty_slots` makes.
+            slots: `layers.lowering.cache_slots.Slots` of these tokens.
 
-        def attend(query_BNCH, rows, index, key_BNSH, value_BNSU, *others):
-            biases, vector = others[: len(fields)], others[len(fields) :]
-            seen = dataclasses.replace(sight, **dict(zip(fields, biases, strict=True)))
-            mask, bias = seen.of(rows, key_positions, rows)
-            weights_BNCS = self._weights(query_BNCH, key_BNSH, mask, bias, *vector)
-            part = None if seed is None else seed_of_part(seed, index)
-            return self._context(weights_BNCS, value_BNSU, part)
+        Returns:
+            The output, (B, T, output_dim) or (B, K, output_dim), and the cache with the tokens'
+            slots written.
+        """
+        query_BNTH, key_BNTH, value_BNTU = self._project(inputs, slots.positions)
+        keys = write_slots(cache[0], key_BNTH, slots, self._key_factor)
+        values = write_slots(cache[1], value_BNTU, slots)
+        context_BNTU, _ = self._attend_cached(query_BNTH, keys, values, slots.bias)
+        return self._merge_heads(context_BNTU), (keys, values)
 
-        others = (key_BNSH, value_BNSU, *fields.values(), *vector)
-        return in_chunks(attend, query_BNTH, others, self.chunk_size, recompute=bool(training))
+    def compute_output_spec(
+        self,
+        inputs,
+        attention_mask=None,
+        attention_bias=None,
+        position_bias=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
+        return self._output_spec(inputs, inputs, return_attention_scores)
 
-    def _weights(self, query_BNTH, key_BNSH, mask, bias, vector_NH=None):
-        scores_BNTS = scores.FUNCTIONS[self.score](query_BNTH, key_BNSH, vector_NH)
-        weights_BNTS = attention_softmax(scores_BNTS, mask, bias)
-        return ops.cast(weights_BNTS, self.compute_dtype)
+    def _project(self, inputs, positions_T):
+        """Queries (B, N, T, H), keys (B, N, T, H) and values (B, N, T, U)."""
+        states = self.query_key_value(inputs)
+        if self.key_dim == self.value_dim:
+            # All heads in one transpose, and then three equal parts: fewer and faster ops.
+            heads = self._split_heads(states, self.key_dim, 3 * self.num_heads)
+            query_BNTH, key_BNTH, value_BNTU = ops.split(heads, 3, axis=1)
+        else:
+            width = self.num_heads * self.key_dim
+            query, key, value = ops.split(states, [width, 2 * width], axis=-1)
+            query_BNTH = self._split_heads(query, self.key_dim)
+            key_BNTH = self._split_heads(key, self.key_dim)
+            value_BNTU = self._split_heads(value, self.value_dim)
+        if self.rotary:
+            query_BNTH, key_BNTH = rotate(query_BNTH, positions_T), rotate(key_BNTH, positions_T)
+        return query_BNTH, key_BNTH, value_BNTU
 
-    def _context(self, weights_BNTS, value_BNSU, seed):
-        return ops.matmul(self.dropout_layer.drop(weights_BNTS, seed), value_BNSU)
+    def _mask(self, inputs, mask, bias, position_bias, causal):
+        sizes = self._sizes(inputs, inputs)
+        window = self.attention_window
+        return AttentionMask.checked(sizes, mask, bias, position_bias, causal, window)
 
-    def _vector(self):
-        return None if self.score_vector is None else ops.convert_to_tensor(self.score_vector)
+    def _way(self, length, mask):
+        """The way to attend that suits the length, `None` where unknown, and the mask."""
+
+        def is_longer_than(size):
+            return size is not None and not (length and length <= size)
+
+        if is_longer_than(self.attention_chunk):
+            return self._attend_in_chunks
+        if is_longer_than(self.attention_window) and mask.same_for_all_queries:
+            return self._attend_in_windows
+        return self._attend
+
+    def _attend_in_windows(self, query_BNTH, key_BNTH, value_BNTU, mask, training):
+        """The same context, in blocks that see their neighbours only, and no weights."""
+        batch, _, length, _ = ops.shape(query_BNTH)
+        real_BT = ops.ones((batch, length), "bool")
+        if mask.mask is not None:
+            given = mask.mask if len(mask.mask.shape) == 3 else mask.mask[:, 0]
+            real_BT = ops.logical_and(real_BT, given[:, 0])
+        options = self._attend_options(self.dropout_layer.next_seed(training))
+
+        def attend_block(query, key, value, query_positions, key_positions, real):
+            near = dataclasses.replace(mask, mask=real)
+            visible, bias = near.mask_and_bias(query_positions, key_positions)
+            return attend(query, key, value, visible, bias, **options)[0]
+
+        states = query_BNTH, key_BNTH, value_BNTU
+        return in_windows(attend_block, *states, real_BT, self.attention_window, mask.causal), None
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class CrossAttention(MultiHeadAttention):
+    """Attention of one sequence to another: the decoder's view of the encoder's output.
+
+    It has neither `rotary` nor `attention_window`: positions of source and target are not on one
+    scale.
+
+    Args:
+        num_heads: Heads N.
+        key_dim: Query and key width per head H (d_k).
+        value_dim: Value width per head U (d_v); `key_dim` when `None`.
+        output_dim: Output width; that of the query when `None`.
+        dropout: Rate for the attention weights.
+        use_bias: Whether the products have biases.
+        attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
+        attention_chunk: Queries that attend at once, for memory that does not grow with T * S;
+            the result is the same. All at once when `None`.
+        kernel_initializer: Initializer of the kernels.
+        bias_initializer: Initializer of the biases.
+
+    Call arguments:
+        query: (B, T, D).
+        value: (B, S, E), the encoder's output; its width may differ from the query's.
+        key: (B, S, G); `value` when `None`, as in `keras.layers.MultiHeadAttention`.
+        attention_mask: Boolean, (B, T, S) or (B, N, T, S), or sizes of 1 in it, such as the
+            source's (B, 1, S) padding; True = attend. Numbers must be 0 and 1, and in a graph
+            integers.
+        attention_bias: Additive mask of the same shapes: the paper's M.
+        return_attention_scores: Whether to return the weights too.
+        training: Whether dropout is on.
+
+    Returns:
+        (B, T, output_dim) in the compute dtype; with `return_attention_scores` a pair of it and
+        the (B, N, T, S) weights before dropout. Where the source is empty the context is zero.
+
+    Raises:
+        ValueError: if a mask or a bias has another shape, as far as sizes are known, or a mask
+            holds other numbers.
+
+    Example:
+        >>> attention = kt.CrossAttention(num_heads=2, key_dim=4)
+        >>> target, source = np.ones((3, 5, 8), "float32"), np.ones((3, 7, 6), "float32")
+        >>> ops.shape(attention(target, source))
+        (3, 5, 8)
+    """
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        key_shape = key_shape or value_shape
+        self.query_projection = projection_of(self, self.num_heads * self.key_dim, "query")
+        self.query_projection.build(query_shape)
+        self.key_projection = projection_of(self, self.num_heads * self.key_dim, "key")
+        self.key_projection.build(key_shape)
+        self.value_projection = projection_of(self, self.num_heads * self.value_dim, "value")
+        self.value_projection.build(value_shape)
+        self._build_output(query_shape)
+        self._settle()
+
+    def call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        attention_bias: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
+        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        key_BNSH, value_BNSU = self._project_memory(value, key)
+        sizes = self._sizes(query, value)
+        mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
+        is_chunked = self.attention_chunk is not None and not return_attention_scores
+        way = self._attend_in_chunks if is_chunked else self._attend
+        context_BNTU, weights_BNTS = way(query_BNTH, key_BNSH, value_BNSU, mask, training)
+        output_BTD = self._merge_heads(context_BNTU)
+        return (output_BTD, weights_BNTS) if return_attention_scores else output_BTD
+
+    def start(
+        self, value: Tensor, key: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What `step` needs of the source, the same at every step.
+
+        Args:
+            value, key: See the call.
+            attention_mask: Boolean (B, 1, S) or (B, N, 1, S), True = attend, or `None` for all.
+
+        Returns:
+            Keys (B, N, S, H), times what scores are divided by, and values (B, N, S, U), zero
+            where a row may see nothing.
+        """
+        key_BNSH, value_BNSU = self._project_memory(value, key)
+        if attention_mask is not None:
+            sizes = (value.shape[0], self.num_heads, 1, value.shape[1])
+            mask = with_heads(checked_mask("attention_mask", attention_mask, sizes))
+            sees_BN11 = ops.any(mask, axis=-1, keepdims=True)
+            value_BNSU = value_BNSU * ops.cast(sees_BN11, value_BNSU.dtype)
+        return unfused(key_BNSH) * self._key_factor, value_BNSU
+
+    def step(
+        self,
+        query: Tensor,
+        cache: tuple[Tensor, Tensor],
+        bias: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor:
+        """`call` with the keys and values that `start` gave: (B, T, D) -> (B, T, output_dim).
+
+        K beams of a source are K queries of its row: they share one copy of keys and values.
+
+        Args:
+            query: (B, T, D).
+            cache: The pair that `start` gave.
+            bias: `masks.additive` of the source's padding, (B, 1, 1, S), or `None`.
+            return_attention_scores: Whether to return the weights too, (B, N, T, S).
+        """
+        sizes = (query.shape[0], self.num_heads, query.shape[1], cache[0].shape[2])
+        bias = checked_bias("bias", bias, sizes)
+        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        context_BNTU, weights = self._attend_cached(query_BNTH, *cache, bias)
+        output = self._merge_heads(context_BNTU)
+        return (output, weights) if return_attention_scores else output
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return super().compute_output_shape(query_shape)
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        attention_mask=None,
+        attention_bias=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        AttentionMask.checked(self._sizes(query, value), attention_mask, attention_bias)
+        return self._output_spec(query, value, return_attention_scores)
+
+    def _project_memory(self, value, key=None):
+        """Keys (B, N, S, H) and values (B, N, S, U) of the source."""
+        key_BSE = self.key_projection(value if key is None else key)
+        value_BSE = self.value_projection(value)
+        return (
+            self._split_heads(key_BSE, self.key_dim),
+            self._split_heads(value_BSE, self.value_dim),
+        )

@@ -3,10 +3,9 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.checked_masks import checked_padding
-from keras_transformer.layers.lowering.folding import apart
-from keras_transformer.layers.masks import at_least_float32
+from keras_transformer.layers.base import BaseLayer, at_least_float32
+from keras_transformer.layers.lowering.tracing import unfused
+from keras_transformer.layers.masks import checked_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -51,22 +50,24 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         return input_shape
 
 
-def normalization_of(layer, name):
-    """The norm that `layer.normalization` names, with the layer's epsilon and dtype policy.
+def normalization_of(normalization, epsilon, dtype, name):
+    """The norm that an option names.
 
     Args:
-        layer: Anything with `normalization`, `norm_epsilon` and `dtype_policy`.
-        name: Of the new layer.
+        normalization: `"layer"`, `"rms"`, `"batch"` or `"none"`.
+        epsilon: Added to the variance.
+        dtype: Dtype policy of the new layer.
+        name: Its name.
 
     Returns:
         A Keras layer, or `None` for `"none"`. All compute their statistics in float32.
     """
-    options = dict(epsilon=layer.norm_epsilon, dtype=layer.dtype_policy, name=name)
-    if layer.normalization == "layer":
+    options = dict(epsilon=epsilon, dtype=dtype, name=name)
+    if normalization == "layer":
         return LayerNormalization(**options)
-    if layer.normalization == "rms":
+    if normalization == "rms":
         return keras.layers.RMSNormalization(**options)
-    if layer.normalization == "batch":
+    if normalization == "batch":
         return BatchNormalization(**options)
     return None
 
@@ -82,5 +83,5 @@ def normalized(norm, states_BTD, *, padding_mask=None, training=None):
     if norm is None:
         return states_BTD
     if isinstance(norm, BatchNormalization):
-        return apart(norm(states_BTD, padding_mask=padding_mask, training=training))
-    return apart(norm(states_BTD))
+        return unfused(norm(states_BTD, padding_mask=padding_mask, training=training))
+    return unfused(norm(states_BTD))

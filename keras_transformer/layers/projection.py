@@ -39,8 +39,8 @@ class Projection(BaseLayer, keras.layers.Dense):
             outputs = self.activation(outputs if self.bias is None else outputs + self.bias)
         return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs
 
-    def ready_kernel(self, in_blocks):
-        """What `layers.ready_kernels` holds for the layer: `Blocks`, or `None` for the kernel."""
+    def prepacked_kernel(self, in_blocks):
+        """The kernel for `prepacked`: `ColumnBlocks`, or `None` for the kernel as it is."""
         if not in_blocks:
             return None
         kernel = ops.cast(self.kernel, self.compute_dtype)

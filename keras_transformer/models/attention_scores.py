@@ -2,19 +2,33 @@
 
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.typing import Tensor
+
 
 class AttentionScores(NamedTuple):
-    """Attention weights by block, float32 arrays; a part that the model lacks is empty."""
+    """Attention weights by block, float32 arrays; a part that the model lacks is empty.
 
-    encoder: tuple  # (B, N, S, S) a block: query and key are source tokens
-    decoder: tuple  # (B, N, T, T) a block: query and key are target tokens
-    cross: tuple  # (B, N, T, S) a block: query is a target token, key a source token
+    Example:
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, intermediate_dim=7
+        ... )
+        >>> scores = kt.attention_scores(kt.SequenceClassifier(config, 3), np.array([[5, 6, 7]]))
+        >>> [block.shape for block in scores.encoder], scores.decoder, scores.cross
+        ([(1, 2, 3, 3)], (), ())
+    """
+
+    encoder: tuple[np.ndarray, ...]  # (B, N, S, S) a block: query and key are source tokens
+    decoder: tuple[np.ndarray, ...]  # (B, N, T, T) a block: query and key are target tokens
+    cross: tuple[np.ndarray, ...]  # (B, N, T, S) a block: query a target token, key a source token
 
 
-def attention_scores(model, source_ids, target_ids=None):
+def attention_scores(
+    model: keras.Model, source_ids: Tensor, target_ids: Tensor | None = None
+) -> AttentionScores:
     """The weights with which every token looks at every other one, without dropout.
 
     Args:
@@ -28,6 +42,19 @@ def attention_scores(model, source_ids, target_ids=None):
 
     Raises:
         ValueError: if ids are missing, not wanted, or no (B, length) integers.
+
+    Example:
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> source_ids, target_ids = np.array([[5, 6, 3, 0]]), np.array([[2, 7]])
+        >>> scores = kt.attention_scores(kt.Transformer(config), source_ids, target_ids)
+        >>> scores.cross[0].shape  # (B, N, T, S)
+        (1, 2, 2, 4)
+        >>> scores.cross[0].sum(axis=-1).round(3)
+        array([[[1., 1.],
+                [1., 1.]]], dtype=float32)
     """
     wanted = 2 if len(model.inputs) == 2 else 1
     rows = [ids for ids in (source_ids, target_ids) if ids is not None]

@@ -1,5 +1,7 @@
 """What all models share: a config, a dtype policy, and settings of layers that stay."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer.config import TransformerConfig
@@ -27,13 +29,13 @@ class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFi
         self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
 
     @property
-    def id_sizes(self):
+    def id_sizes(self) -> dict[str, int]:
         """The vocabulary's size of an input, by its name."""
         source, target = self.config.vocab_size, self.config.target_size
         return {"source_ids": source, "target_ids": target, "token_ids": target}
 
     @property
-    def policy(self):
+    def policy(self) -> keras.DTypePolicy:
         """The dtype policy of the layers."""
         return self._policy
 
@@ -45,7 +47,7 @@ class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFi
         """
         raise ValueError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, model={self.name!r}")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "config": self.config.to_dict(),
             "name": self.name,
@@ -55,7 +57,7 @@ class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFi
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None):
         config = dict(config)
         settings = config.pop("sublayers", None)
         config["dtype"] = keras.dtype_policies.get(config.get("dtype"))  # one for all layers

@@ -18,7 +18,7 @@ class Cache(NamedTuple):
 
     blocks: tuple  # a block: (keys, values); beside a source: (these, the source's pair)
     memory_bias: object  # (B, 1, 1, S) float32, of the source's padding; () without a source
-    places: object  # (T,) int32, 0 to T - 1, the slots for tokens
+    slot_ids: object  # (T,) int32, 0 to T - 1, the slots for tokens
     ancestors: object  # (R, T, K) float32, which slots a beam sees; () without beams
 
     def own_buffers(self, index):
@@ -60,5 +60,5 @@ class Cache(NamedTuple):
         ancestors = self.ancestors
         if not isinstance(ancestors, tuple):
             ancestors = more_slots(ancestors, count, axis=1, value=masks.MASK_FILL)
-        places = ops.arange(ops.shape(self.places)[0] + count)
-        return self._replace(blocks=tuple(blocks), places=places, ancestors=ancestors)
+        slot_ids = ops.arange(ops.shape(self.slot_ids)[0] + count)
+        return self._replace(blocks=tuple(blocks), slot_ids=slot_ids, ancestors=ancestors)

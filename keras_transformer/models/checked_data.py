@@ -21,7 +21,7 @@ class CheckedData:
     `pad_id`, `keras.losses.SparseCategoricalCrossentropy` by its `ignore_class`.
 
     Not looked at are what `predict` and a bare call get (the row becomes NaN) and batches that
-    are distributed already (`training.replicas.distributed` looks at them itself).
+    are distributed already (`training.distribution.distributed` looks at them itself).
     """
 
     def fit(self, *args, **kwargs):

@@ -1,9 +1,13 @@
 """`LanguageModel`: the decoder alone, as a functional Keras model."""
 
+from typing import Any
+
 import keras
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.models.base import TransformerModel, as_config
 from keras_transformer.models.stack import Stack, encoder_blocks, step_logits, token_embedding
+from keras_transformer.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -16,9 +20,20 @@ class LanguageModel(TransformerModel):
 
     Args:
         config: A `TransformerConfig`.
+        **kwargs: `name`, `dtype` (a policy for all layers) and `trainable`, as for a Keras model.
+
+    Example:
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
+        ... )
+        >>> model = kt.LanguageModel(config)
+        >>> model(np.array([[2, 7, 8]])).shape  # (B, T, V)
+        TensorShape([1, 3, 11])
+        >>> kt.generate(model, [[2, 7]], kt.Greedy(max_length=3)).ids.shape
+        TensorShape([1, 3])
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         embedding = output = token_embedding(config.target_size, config, dtype, "embedding")
         if config.embedding_sharing == "none":
@@ -27,7 +42,9 @@ class LanguageModel(TransformerModel):
         decoder = Stack(config, "target", embedding, blocks, dtype)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         # No padding mask: pads follow the real tokens, and the causal mask hides them.
-        states = decoder.marked(decoder.encode(token_ids, None, causal=True), token_ids)
+        states = decoder.nan_where_ids_invalid(
+            decoder.encode(token_ids, None, causal=True), token_ids
+        )
         logits = output(states, reverse=True)
         kwargs.setdefault("name", "language_model")
         super().__init__(config, token_ids, logits, dtype, **kwargs)
@@ -43,7 +60,7 @@ class LanguageModel(TransformerModel):
         states, cache = self._decoder.step(token_ids, cache, position, beams)
         return step_logits(self._output, states, beams, vocab_first), cache
 
-    def attention_scores(self, token_ids):
+    def attention_scores(self, token_ids: Tensor) -> tuple[list, list[Tensor], list]:
         """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""
         decoder = []
         self._decoder.encode(token_ids, None, causal=True, scores=decoder)

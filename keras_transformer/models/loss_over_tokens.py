@@ -10,7 +10,7 @@ class LossOverTokens:
     """For a `keras.Model`: its `loss` does not depend on how tokens fall into batches.
 
     Keras reports the mean of the batches' losses, each weighed by its rows. Where the compiled
-    loss can tell its `values_and_weights`, as `SmoothedCrossEntropy` can, the figure is the
+    loss can tell its `values_and_weights`, as `SmoothedCrossEntropy` can, the `loss` is the
     weighted mean of all values of an epoch, plus what `add_loss` and regularizers add. What is
     minimised stays what it is.
     """

@@ -1,6 +1,6 @@
 """One side of a model: embedding, positions, dropout, blocks, and the norm after them."""
 
-import types
+import dataclasses
 
 from keras import ops
 
@@ -41,8 +41,8 @@ class Stack:
         self.blocks = blocks
         self.norm = None
         if config.has_final_norm:
-            name = {"source": "encoder", "target": "decoder"}[side]
-            self.norm = normalization_of(_norm_options(config, self.dropout), f"{name}_norm")
+            name = {"source": "encoder_norm", "target": "decoder_norm"}[side]
+            self.norm = normalization_of(config.normalization, config.norm_epsilon, dtype, name)
 
     def encode(self, ids, mask, causal=False, scores=None, positions=None):
         """(B, S) ids -> (B, S, D) states.
@@ -127,10 +127,10 @@ class Stack:
         bias = self.position_bias and self.position_bias.between
         options = dict(window=self.config.attention_window, position_bias=bias)
         if beams > 1:
-            return next_beam_slots(cache.ancestors, cache.places, position, **options)
-        return next_slots(ops.shape(token_ids)[1], cache.places, position, **options), ()
+            return next_beam_slots(cache.ancestors, cache.slot_ids, position, **options)
+        return next_slots(ops.shape(token_ids)[1], cache.slot_ids, position, **options), ()
 
-    def marked(self, states, ids):
+    def nan_where_ids_invalid(self, states, ids):
         """(B, T, D) states, all NaN in a row of (B, S) ids that this side cannot know.
 
         The NaN of its embedding need not get that far: a graph optimizer may fuse an activation
@@ -149,15 +149,15 @@ class Stack:
         if self.positions is not None:
             states = self.positions(states, positions=positions)
         states = self.dropout(states)
-        options = {"padding_mask": self._counted(ids)}
+        options = {"padding_mask": self._padding_for_batch_norm(ids)}
         if self.position_bias is not None:
             options["position_bias"] = self.position_bias(states)
         return states, options
 
     def _leave(self, states, ids):
-        return normalized(self.norm, states, padding_mask=self._counted(ids))
+        return normalized(self.norm, states, padding_mask=self._padding_for_batch_norm(ids))
 
-    def _counted(self, ids):
+    def _padding_for_batch_norm(self, ids):
         """Which positions batch normalization counts."""
         if self.config.normalization != "batch":
             return None
@@ -217,33 +217,13 @@ def _position_bias(config, side, dtype):
     return None
 
 
-def _norm_options(config, layer):
-    return types.SimpleNamespace(
-        normalization=config.normalization,
-        norm_epsilon=config.norm_epsilon,
-        dtype_policy=layer.dtype_policy,
-    )
-
-
 def _block_options(config, dtype):
-    return dict(
-        num_heads=config.num_heads,
-        key_dim=config.head_key_dim,
-        value_dim=config.head_value_dim,
-        intermediate_dim=config.intermediate_dim,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        intermediate_dropout=config.intermediate_dropout,
-        activation=config.activation,
-        residual=config.residual,
-        normalization=config.normalization,
-        norm_epsilon=config.norm_epsilon,
-        use_residual=config.use_residual,
-        use_feed_forward=config.use_feed_forward,
-        use_bias=config.use_bias,
-        score=config.attention_score,
-        rotary=config.positions == "rotary",
-        chunk_size=config.attention_chunk,
-        window_size=config.attention_window,
-        dtype=dtype,
-    )
+    """What both blocks are made with: the fields of the config that are named as their options."""
+    fields = {field.name for field in dataclasses.fields(config)}
+    return {
+        **{name: getattr(config, name) for name in EncoderBlock.OPTIONS if name in fields},
+        "key_dim": config.head_key_dim,
+        "value_dim": config.head_value_dim,
+        "rotary": config.positions == "rotary",
+        "dtype": dtype,
+    }

@@ -1,5 +1,6 @@
 """Weights from one model to another, by name, with an account of what matched."""
 
+import os
 from typing import NamedTuple
 
 import keras
@@ -8,16 +9,23 @@ from keras_transformer.layers.base import layers_within
 
 
 class Transfer(NamedTuple):
-    """What `transfer_weights` did, each a tuple of weights' paths such as
-    `encoder_0/feed_forward/output/kernel`."""
+    """What `transfer_weights` did, as paths of weights (`encoder_0/feed_forward/output/kernel`).
 
-    copied: tuple  # now equal to the source's
-    missing: tuple  # in the target alone: left as they were
-    unused: tuple  # in the source alone
-    other_shapes: tuple  # in both, with different shapes: left as they were
+    Example:
+        >>> layers = [keras.Input((3,)), keras.layers.Dense(2, name="classes")]
+        >>> model = keras.Sequential(layers, name="model")
+        >>> kt.transfer_weights(model, model)
+        Transfer(copied=('model/classes/kernel', 'model/classes/bias'), missing=(), unused=(), \
+other_shapes=())
+    """
+
+    copied: tuple[str, ...]  # now equal to the source's
+    missing: tuple[str, ...]  # in the target alone: left as they were
+    unused: tuple[str, ...]  # in the source alone
+    other_shapes: tuple[str, ...]  # in both, with different shapes: left as they were
 
 
-def transfer_weights(source, target):
+def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Model) -> Transfer:
     """Copies every weight of `source` that `target` has too, blocks' inner weights included.
 
     For example the encoder of a trained `Transformer` into a `SequenceClassifier`, or all but the
@@ -33,6 +41,19 @@ def transfer_weights(source, target):
 
     Raises:
         ValueError: if no weight matches.
+
+    Example:
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> translator = kt.Transformer(config)
+        >>> classifier = kt.SequenceClassifier(config, num_classes=5)
+        >>> transfer = kt.transfer_weights(translator, classifier)
+        >>> len(transfer.copied) == len(classifier.weights) - 2
+        True
+        >>> transfer.missing
+        ('classes/kernel', 'classes/bias')
     """
     if not isinstance(source, keras.Model):
         source = keras.models.load_model(source, compile=False)

@@ -1,10 +1,11 @@
 """`Transformer`: the encoder-decoder of the paper as a functional Keras model."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import masks
 from keras_transformer.models import packed_sequences
 from keras_transformer.models.base import TransformerModel, as_config
@@ -15,13 +16,24 @@ from keras_transformer.models.stack import (
     step_logits,
     token_embedding,
 )
+from keras_transformer.typing import Tensor
 
 
 class Memory(NamedTuple):
-    """What the encoder gives the decoder."""
+    """What the encoder gives the decoder.
 
-    states: object  # (B, S, D), compute dtype
-    mask: object  # (B, 1, S) boolean, True at real source tokens
+    Example:
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> memory = kt.Transformer(config).encode(np.array([[5, 6, 3, 0]]))
+        >>> memory.states.shape, memory.mask.numpy()
+        (TensorShape([1, 4, 6]), array([[[ True,  True,  True, False]]]))
+    """
+
+    states: Tensor  # (B, S, D), compute dtype
+    mask: Tensor  # (B, 1, S) boolean, True at real source tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -40,9 +52,25 @@ class Transformer(TransformerModel):
 
     Args:
         config: A `TransformerConfig`.
+        **kwargs: `name`, `dtype` (a policy for all layers) and `trainable`, as for a Keras model.
+
+    Example:
+        >>> keras.utils.set_random_seed(1)
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> model = kt.Transformer(config)
+        >>> inputs = {"source_ids": np.array([[5, 6, 3, 0]]), "target_ids": np.array([[2, 7]])}
+        >>> model(inputs).shape  # (B, T, V)
+        TensorShape([1, 2, 11])
+        >>> model.compile("adam", kt.SmoothedCrossEntropy(0.1, pad_id=0), run_eagerly=True)
+        >>> history = model.fit(inputs, np.array([[7, 3]]), verbose=0)
+        >>> list(history.history)
+        ['loss']
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         source, target, output = _embeddings(config, dtype)
         encoder = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
@@ -53,8 +81,8 @@ class Transformer(TransformerModel):
             "target_ids": keras.Input((None,), dtype="int32", name="target_ids"),
         }
         states = _states(encoder, decoder, **inputs)
-        states = encoder.marked(states, inputs["source_ids"])
-        states = decoder.marked(states, inputs["target_ids"])
+        states = encoder.nan_where_ids_invalid(states, inputs["source_ids"])
+        states = decoder.nan_where_ids_invalid(states, inputs["target_ids"])
         logits = output(states, reverse=True)
         kwargs.setdefault("name", "transformer")
         super().__init__(config, inputs, logits, dtype, **kwargs)
@@ -117,7 +145,9 @@ class Transformer(TransformerModel):
         weights_BNTS = ops.cast(scores[alignment_layer(self.config)], "float32")
         return logits, cache, ops.mean(weights_BNTS, axis=1)
 
-    def attention_scores(self, source_ids, target_ids):
+    def attention_scores(
+        self, source_ids: Tensor, target_ids: Tensor
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Weights of every block: lists of encoder, decoder and cross-attention's.
 
         (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype.

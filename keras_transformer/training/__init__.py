@@ -1,13 +1,12 @@
 """Schedule, loss, metrics, checkpoints, and `train`: from an experiment file to a run folder."""
 
 from keras_transformer.experiment import Experiment, Run, learn_tokenizer, load_run
-from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.checkpoint import TrainingCheckpoint
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
-from keras_transformer.training.optimizer import AdamW
+from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedule, PaperSchedule
 from keras_transformer.training.run import train
-from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
+from keras_transformer.training.state import average_weights
 
 __all__ = [
     "AdamW",

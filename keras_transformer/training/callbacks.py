@@ -1,4 +1,4 @@
-"""What `train` watches while Keras trains: the time, and the figures of each epoch."""
+"""What `train` watches while Keras trains: the time, and the metrics of each epoch."""
 
 import json
 import time
@@ -33,6 +33,18 @@ class TimeBudget(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self.used_up():
             self.model.stop_training = True
+
+
+class OpenEndedProgress(keras.callbacks.ProgbarLogger):
+    """Keras' own progress, for a run that only the time ends: epochs have no last number."""
+
+    def set_params(self, params):
+        super().set_params({**params, "epochs": 1})  # of a single epoch Keras shows no number
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.verbose:
+            print(f"Epoch {epoch + 1}/(as time allows)", flush=True)
+        super().on_epoch_begin(epoch, logs)
 
 
 def updates_of(model):

@@ -1,13 +1,15 @@
 """Saving a training run so that it goes on exactly as if it had never stopped."""
 
 import dataclasses
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
 
-from keras_transformer.training.averaging import current_weights
-from keras_transformer.training.state import Progress, load_state, save_state
+from keras_transformer.arguments import check_least
+from keras_transformer.training.state import Progress, current_weights, load_state, save_state
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
@@ -15,8 +17,8 @@ STATE_FILE = "state.npz"
 BEST_FILE = "best.weights.h5"
 SNAPSHOT = re.compile(r"epoch-(\d+)\.weights\.h5")
 
-# What `best_by` may be: the figure of an epoch, and whether more of it is better.
-FIGURES = {
+# What `best_by` may be: the metric in the logs of an epoch, and whether more of it is better.
+METRICS = {
     "loss": ("val_loss", False),
     "bleu": ("val_bleu", True),
     "chrf": ("val_chrf", True),
@@ -28,13 +30,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     In `folder` it keeps `state.npz` (see `save_state`), `epoch-0007.weights.h5` for each of the
     last epochs (weights only, for `average_weights`; Keras loads such a file into a model that is
-    not compiled) and `best.weights.h5`, the weights with the best validation figure. Where the
+    not compiled) and `best.weights.h5`, the weights with the best validation metric. Where the
     optimizer averages the weights (`use_ema`), snapshots hold the averages. A state whose loss is
     NaN is never saved.
 
-    To go on after a kill, compile the model anew, call `restore(model)`, and `fit` with the
-    batches that follow `progress.epoch` and `progress.step`; the weights then equal those of a
-    run that was never killed.
+    To go on after a kill, make and compile the model again, call `restore(model)`, and `fit` with
+    the batches that follow `progress.epoch` and `progress.step`; the weights then equal those of
+    a run that was never killed.
 
     Args:
         folder: Where the files go; created when needed.
@@ -44,37 +46,53 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         fingerprint: Identifies the training data.
         run: Identifies the run: states and snapshots of another are refused.
         seconds: Function that gives the training time so far.
-        best_by: Key of `FIGURES`: which figure of an epoch chooses the best weights.
-        patience: Stop training after this many epochs without a better figure; `None` for never.
+        best_by: Which validation metric chooses the best weights: `"loss"`, `"bleu"` or `"chrf"`.
+        patience: Stop training after this many epochs without a better metric; `None` for never.
         write: Whether files are written: of several workers, one does.
 
     Attributes:
         progress: The `Progress` so far.
+
+    Raises:
+        ValueError: if a number is below 1.
+
+    Example:
+        >>> from keras_transformer.training import TrainingCheckpoint
+        >>> def compiled_model():
+        ...     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        ...     model.compile("adam", "mse", run_eagerly=True)
+        ...     return model
+        >>> x, y = np.ones((4, 2)), np.ones((4, 1))
+        >>> checkpoint = TrainingCheckpoint("checkpoints", steps_per_epoch=2)
+        >>> history = compiled_model().fit(x, y, batch_size=2, callbacks=[checkpoint], verbose=0)
+        >>> model = compiled_model()  # in another process, after a kill
+        >>> progress = TrainingCheckpoint("checkpoints", steps_per_epoch=2).restore(model)
+        >>> progress.epoch, progress.step, int(model.optimizer.iterations)
+        (1, 0, 2)
     """
 
     def __init__(
         self,
-        folder,
-        steps_per_epoch,
+        folder: os.PathLike | str,
+        steps_per_epoch: int,
         *,
-        save_every_steps=500,
-        keep_snapshots=5,
-        fingerprint="",
-        run="",
-        seconds=lambda: 0.0,
-        best_by="loss",
-        patience=None,
-        write=True,
+        save_every_steps: int = 500,
+        keep_snapshots: int = 5,
+        fingerprint: str = "",
+        run: str = "",
+        seconds: Callable[[], float] = lambda: 0.0,
+        best_by: str = "loss",
+        patience: int | None = None,
+        write: bool = True,
     ):
         super().__init__()
-        for name, value in (
-            ("steps_per_epoch", steps_per_epoch),
-            ("save_every_steps", save_every_steps),
-            ("keep_snapshots", keep_snapshots),
-            ("patience", 1 if patience is None else patience),
-        ):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        check_least(
+            1,
+            steps_per_epoch=steps_per_epoch,
+            save_every_steps=save_every_steps,
+            keep_snapshots=keep_snapshots,
+        )
+        check_least(1, optional=True, patience=patience)
         self.folder = Path(folder)
         self.steps_per_epoch = steps_per_epoch
         self.save_every_steps = save_every_steps
@@ -82,14 +100,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.progress = Progress(fingerprint=fingerprint)
         self.run = run
         self.patience = patience
-        self._figure, self._more_is_better = FIGURES[best_by]
+        self._metric, self._more_is_better = METRICS[best_by]
         self._write = write
         self._seconds = seconds
         self._restore_metrics = None
         self._first_step = 0
         self._weights_only = None
 
-    def restore(self, model):
+    def restore(self, model: keras.Model) -> Progress:
         """Loads the saved state, if there is one, into a compiled model.
 
         Returns:
@@ -133,36 +151,36 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._check_loss(logs)
         self._snapshot(self.folder / f"epoch-{epoch + 1:04d}.weights.h5")
         self._prune(epoch + 1)
-        self._keep_best(epoch + 1, (logs or {}).get(self._figure))
+        self._keep_best(epoch + 1, (logs or {}).get(self._metric))
         if self.progress.step >= self.steps_per_epoch:
             self.progress = self._now(epoch=epoch + 1, step=0)
         self._save()
         if self.is_hopeless():
             self.model.stop_training = True
 
-    def is_hopeless(self):
-        """Whether `patience` epochs have passed without a better figure."""
+    def is_hopeless(self) -> bool:
+        """Whether `patience` epochs have passed without a better metric."""
         best, patience = self.progress.best_epoch, self.patience
         return None not in (best, patience) and self.progress.epoch - best >= patience
 
-    def snapshot_model(self):
-        """A model without optimizer that holds what a snapshot of now would: the same each time."""
+    def snapshot_model(self) -> keras.Model:
+        """The weights that a snapshot would hold now, in one model without optimizer for all."""
         # A compiled model would write the optimizer too, three times the size.
         if self._weights_only is None:
             self._weights_only = self.model.__class__.from_config(self.model.get_config())
         self._weights_only.set_weights(current_weights(self.model))
         return self._weights_only
 
-    def snapshots(self):
+    def snapshots(self) -> list[Path]:
         """Paths of the epoch snapshots, oldest first."""
         found = [path for path in self.folder.glob("epoch-*") if SNAPSHOT.fullmatch(path.name)]
         return sorted(found, key=_epoch_of)
 
-    def best_snapshot(self):
+    def best_snapshot(self) -> list[Path]:
         """A list of the path of the best weights, if there are any."""
         return [path for path in [self.folder / BEST_FILE] if path.exists()]
 
-    def check_snapshot(self, path):
+    def check_snapshot(self, path: Path) -> None:
         """Raises ValueError if a snapshot is damaged, or of another run."""
         advice = "delete it to go on without it, or put a copy of it back"
         check_sealed_file(path, advice, owner=self.run)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+from keras_transformer.arguments import check_size
 from keras_transformer.data import (
     PreparedCorpus,
     batches_per_epoch,
@@ -13,12 +14,10 @@ from keras_transformer.data import (
     tokenize_corpus,
     training_batches,
 )
-from keras_transformer.experiment.progress import say
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
-from keras_transformer.training.accumulation import weighted_for_accumulation
-from keras_transformer.training.distribution import is_shared
-from keras_transformer.training.replicas import distributed
+from keras_transformer.training.distribution import distributed, is_shared
+from keras_transformer_runner.streams import log
 
 _SAMPLES = 64
 
@@ -53,7 +52,7 @@ def open_corpora(section):
             split=split,
             invalid=section.invalid,
         )
-        say(f"{name}: {corpus.check()}")
+        log(f"{name}: {corpus.check()}")
         corpora.append(corpus)
     return corpora
 
@@ -144,9 +143,9 @@ class TrainingData:
             buckets = buckets[-1:]
             pairs = len(training)
             training = pack_corpus(training, tokenizers.source, length=buckets[0])
-            say(f"packed {pairs:,} pairs into {len(training):,} rows")
+            log(f"packed {pairs:,} pairs into {len(training):,} rows")
         steps = batches_per_epoch(training, batch_tokens=options.batch_tokens, buckets=buckets)
-        say(
+        log(
             f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
             f"batches an epoch in lengths {list(buckets)}, so at most {len(buckets)} XLA programs "
             f"of the training step; left out: {training.skipped}"
@@ -220,3 +219,40 @@ def _given_twice(inputs, labels):
 
     twice = {name: tf.concat([ids, ids], axis=0) for name, ids in inputs.items()}
     return twice, tf.concat([labels, labels], axis=0)
+
+
+def weighted_for_accumulation(batches, count, pad_id):
+    """Batches with sample weights that make `count` of them one, as far as the loss can tell.
+
+    Keras averages the gradients of `gradient_accumulation_steps` batches, whatever they hold. The
+    weight of every row of a batch is `count / tokens`, where `tokens` are the real target tokens
+    of its `count` batches: then the average of gradients of a loss with `reduction="sum"` is the
+    gradient of the mean over all these tokens.
+
+    Args:
+        batches: A `tf.data.Dataset` of `(inputs, labels (B, T))`, from the first batch of an
+            update on.
+        count: Batches an update.
+        pad_id: The label that is no token.
+
+    Returns:
+        A `tf.data.Dataset` of `(inputs, labels, weights)`, weights float32 (B,).
+    """
+    import tensorflow as tf
+
+    check_size(count=count)
+
+    def weighted(inputs, labels):
+        tokens = labels.reduce(
+            0, lambda total, ids: total + tf.math.count_nonzero(ids != pad_id, dtype=tf.int32)
+        )
+        weight = count / tf.maximum(tokens, 1)
+        return tf.data.Dataset.zip((inputs, labels)).map(
+            lambda inputs, labels: (
+                inputs,
+                labels,
+                tf.fill(tf.shape(labels)[:1], tf.cast(weight, tf.float32)),
+            )
+        )
+
+    return batches.window(count).flat_map(weighted)

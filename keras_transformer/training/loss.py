@@ -1,10 +1,14 @@
 """Cross-entropy over the real target tokens, with label smoothing."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.training.replicas import sum_over_replicas
+from keras_transformer.arguments import check_rate
+from keras_transformer.training.distribution import sum_over_replicas
+from keras_transformer.typing import Tensor
 
 REDUCTIONS = ("mean", "sum")
 
@@ -166,7 +170,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     A model of this package reports as `loss` the mean over all tokens of an epoch. Any other
     `keras.Model` reports Keras' mean of batch means, each weighed by its rows: compile
-    `TokenMeanLoss` into its `metrics` there, whose figure takes that place.
+    `TokenMeanLoss` into its `metrics` there, whose mean takes that place.
 
     Args:
         label_smoothing: eps in `[0, 1)`.
@@ -178,19 +182,32 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Raises:
         ValueError: if `label_smoothing` is outside `[0, 1)`, `reduction` is unknown, or, in a
             call, labels or weights are text, ragged or of a wrong shape.
+
+    Example:
+        >>> loss = kt.SmoothedCrossEntropy(label_smoothing=0.1, pad_id=0)
+        >>> labels, logits = np.array([[3, 1, 0]]), np.zeros((1, 3, 5))
+        >>> f"{float(loss(labels, logits)):.3f}"  # log(5), whatever the pad's logits are
+        '1.609'
     """
 
     def __init__(
-        self, label_smoothing=0.1, pad_id=0, reduction="mean", name="smoothed_cross_entropy"
+        self,
+        label_smoothing: float = 0.1,
+        pad_id: int = 0,
+        reduction: str = "mean",
+        name: str = "smoothed_cross_entropy",
     ):
         if reduction not in REDUCTIONS:
             raise ValueError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction!r}")
         super().__init__(name=name, reduction="sum", dtype="float32")
-        self.label_smoothing = check_smoothing(label_smoothing)
+        check_rate(label_smoothing=label_smoothing)
+        self.label_smoothing = label_smoothing
         self.pad_id = pad_id
         self.reduction = reduction
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         """Scalar loss of ids `(B, T)` under logits `(B, T, V)`; weights are `(B,)` or `(B, T)`."""
         losses, real = self._losses(y_true, y_pred)
         weights = token_weights(real, sample_weight)
@@ -200,11 +217,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         total = sum_over_replicas(ops.sum(weights))
         return loss / ops.where(total > 0, total, ops.ones_like(total))
 
-    def values_and_weights(self, y_true, y_pred, sample_weight=None):
-        """What a mean over the tokens of several batches is made from.
+    def values_and_weights(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Gives what a mean over the tokens of several batches is made from.
 
         Args:
-            y_true, y_pred, sample_weight: As of a call. Under `reduction="sum"` the weights hold
+            y_true, y_pred, sample_weight: As for a call. Under `reduction="sum"` the weights hold
                 a divisor, and are not counted.
 
         Returns:
@@ -219,11 +238,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             labels, logits, label_smoothing=self.label_smoothing, pad_id=self.pad_id
         )
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """`(B, T)` losses, 0 at pads."""
         return self._losses(y_true, y_pred)[0]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
@@ -234,7 +253,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class RDropCrossEntropy(SmoothedCrossEntropy):
-    """`SmoothedCrossEntropy` of a batch given twice, and how far its two passes are apart.
+    """`SmoothedCrossEntropy` of a batch given twice, plus the distance between its two passes.
 
     R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4): the rows of the first half of a batch
     come again in the second half, where dropout gives other predictions P2 than P1. The loss is
@@ -245,20 +264,30 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
         alpha: Weight of the divergence; the paper has 5 for translation.
         label_smoothing: eps in `[0, 1)`.
         pad_id: The label that marks a slot without a token.
-        reduction: As of `SmoothedCrossEntropy`.
+        reduction: As for `SmoothedCrossEntropy`.
         name: Name of the loss.
 
     Raises:
-        ValueError: if `alpha` is negative, or as `SmoothedCrossEntropy`.
+        ValueError: if `alpha` is negative, and where `SmoothedCrossEntropy` raises it.
+
+    Example:
+        >>> from keras_transformer.training import RDropCrossEntropy
+        >>> loss = RDropCrossEntropy(alpha=5, label_smoothing=0.0)
+        >>> labels, logits = np.array([[3], [3]]), np.zeros((2, 1, 5))
+        >>> f"{float(loss(labels, logits)):.3f}"  # both passes predict the same: log(5)
+        '1.609'
+        >>> logits[1, 0, 3] = 2
+        >>> f"{float(loss(labels, logits)):.3f}"
+        '2.143'
     """
 
     def __init__(
         self,
-        alpha,
-        label_smoothing=0.1,
-        pad_id=0,
-        reduction="mean",
-        name="r_drop_cross_entropy",
+        alpha: float,
+        label_smoothing: float = 0.1,
+        pad_id: int = 0,
+        reduction: str = "mean",
+        name: str = "r_drop_cross_entropy",
     ):
         super().__init__(label_smoothing, pad_id, reduction, name)
         if not alpha >= 0:
@@ -271,7 +300,7 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
         divergence = _symmetric_divergence(logits, real)
         return losses + self.alpha / 4 * ops.concatenate([divergence, divergence]), real
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alpha": self.alpha}
 
 
@@ -281,13 +310,3 @@ def _symmetric_divergence(logits, real):
     logits = ops.where(ops.expand_dims(real, -1), logits, ops.zeros_like(logits))
     one, two = ops.split(ops.log_softmax(logits, axis=-1), 2)
     return ops.sum((ops.exp(one) - ops.exp(two)) * (one - two), axis=-1)
-
-
-def check_smoothing(label_smoothing):
-    """The rate itself, or a ValueError when it is not in `[0, 1)`."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(
-            "`label_smoothing` must be a rate in [0, 1). "
-            f"Received: label_smoothing={label_smoothing}"
-        )
-    return label_smoothing

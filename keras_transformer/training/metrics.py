@@ -1,16 +1,19 @@
 """Metrics that sum over tokens, so that no batch size or order of batches changes them."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.arguments import check_rate
 from keras_transformer.training.loss import (
     check_labels,
-    check_smoothing,
     label_logits,
     token_log_likelihood,
     token_losses,
     token_weights,
 )
+from keras_transformer.typing import Tensor
 
 
 class _TokenMetric(keras.metrics.Metric):
@@ -29,7 +32,9 @@ class _TokenMetric(keras.metrics.Metric):
         """`(B, T)` float32 values and the `(B, T)` boolean mask of the real tokens."""
         raise NotImplementedError
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds ids `(B, T)` scored by logits `(B, T, V)`."""
         values, real = self.values(check_labels(y_true, y_pred), y_pred)
         weights = token_weights(real, sample_weight)
@@ -40,10 +45,10 @@ class _TokenMetric(keras.metrics.Metric):
     def mean(self):
         return ops.divide_no_nan(self.total, self.count)
 
-    def result(self):
+    def result(self) -> Tensor:
         return self.mean()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"pad_id": self.pad_id, "name": self.name}
 
 
@@ -56,11 +61,18 @@ class TokenAccuracy(_TokenMetric):
     Args:
         pad_id: The label that marks a slot without a token.
         name: Name in the logs.
+
+    Example:
+        >>> metric = kt.TokenAccuracy(pad_id=0)
+        >>> logits = keras.ops.one_hot(np.array([[3, 2, 4]]), 5)
+        >>> metric.update_state(np.array([[3, 1, 0]]), logits)  # right, wrong, a pad
+        >>> float(metric.result())
+        0.5
     """
 
     _direction = "up"
 
-    def __init__(self, pad_id=0, name="token_accuracy"):
+    def __init__(self, pad_id: int = 0, name: str = "token_accuracy"):
         super().__init__(pad_id, name)
 
     def values(self, labels, logits):
@@ -81,9 +93,15 @@ class Perplexity(_TokenMetric):
     Args:
         pad_id: The label that marks a slot without a token.
         name: Name in the logs.
+
+    Example:
+        >>> metric = kt.Perplexity(pad_id=0)
+        >>> metric.update_state(np.array([[3, 1, 0]]), np.zeros((1, 3, 5)))
+        >>> round(float(metric.result()), 4)  # all 5 ids are as likely
+        5.0
     """
 
-    def __init__(self, pad_id=0, name="perplexity"):
+    def __init__(self, pad_id: int = 0, name: str = "perplexity"):
         super().__init__(pad_id, name)
 
     def values(self, labels, logits):
@@ -91,7 +109,7 @@ class Perplexity(_TokenMetric):
         log_likelihood, _ = token_log_likelihood(labels, logits, real)
         return -log_likelihood, real
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(self.mean())
 
 
@@ -101,7 +119,7 @@ class TokenMeanLoss(_TokenMetric):
 
     For a `keras.Model` that is not of this package, where Keras reports as `loss` a mean of batch
     means, which weighs each batch by its rows and so depends on the batch size. This metric has
-    the name `loss` too, and Keras lets a metric of the same name replace its own figure in the
+    the name `loss` too, and Keras lets a metric of the same name replace its own mean in the
     logs, in `History` and in `evaluate(..., return_dict=True)`. The gradients are untouched. The
     models of this package need no such metric.
 
@@ -112,16 +130,25 @@ class TokenMeanLoss(_TokenMetric):
 
     Raises:
         ValueError: if `label_smoothing` is outside `[0, 1)`.
+
+    Example:
+        >>> from keras_transformer.training import TokenMeanLoss
+        >>> metric = TokenMeanLoss(label_smoothing=0.0)
+        >>> metric.update_state(np.array([[3, 3, 3]]), np.zeros((1, 3, 5)))
+        >>> metric.update_state(np.array([[3, 0, 0]]), np.zeros((1, 3, 50)))
+        >>> round(float(metric.result()), 3), round(float(3 * np.log(5) + np.log(50)) / 4, 3)
+        (2.185, 2.185)
     """
 
-    def __init__(self, label_smoothing=0.1, pad_id=0, name="loss"):
+    def __init__(self, label_smoothing: float = 0.1, pad_id: int = 0, name: str = "loss"):
         super().__init__(pad_id, name)
-        self.label_smoothing = check_smoothing(label_smoothing)
+        check_rate(label_smoothing=label_smoothing)
+        self.label_smoothing = label_smoothing
 
     def values(self, labels, logits):
         return token_losses(
             labels, logits, label_smoothing=self.label_smoothing, pad_id=self.pad_id
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -3,11 +3,14 @@
 import keras
 import numpy as np
 
-from keras_transformer.training.accumulation import PerUpdate
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.optimizer import AdamW
-from keras_transformer.training.schedule import InverseSquareRootSchedule, PaperSchedule
+from keras_transformer.training.optimizer import (
+    AdamW,
+    InverseSquareRootSchedule,
+    PaperSchedule,
+    PerUpdate,
+)
 
 
 def compile_model(model, training):

@@ -1,12 +1,13 @@
 """`train`: from an experiment to a run folder with a trained model."""
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
 import keras
 
-from keras_transformer.experiment.progress import say
+from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.record import MODEL_FILE, write_record
 from keras_transformer.experiment.run_folder import (
     CONFIG_FILE,
@@ -20,10 +21,10 @@ from keras_transformer.experiment.run_folder import (
 )
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
-from keras_transformer.training.averaging import average_weights
 from keras_transformer.training.callbacks import (
     Clock,
     MetricsFile,
+    OpenEndedProgress,
     TimeBudget,
     read_metrics,
     updates_of,
@@ -38,25 +39,20 @@ from keras_transformer.training.data import (
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.run_plots import draw_run
-from keras_transformer.training.validation_bleu import TranslationScores
+from keras_transformer.training.state import average_weights
+from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
+from keras_transformer_runner.streams import log
 
 
-class _AsTimeAllows(int):
-    """A number of epochs that Keras' progress does not show, since only the time is limited."""
-
-    def __format__(self, spec):
-        return "(as time allows)"
-
-
-def train(experiment, run_dir, *, resume=True):
+def train(experiment: Experiment, run_dir: os.PathLike | str, *, resume: bool = True) -> Path:
     """Trains a model and leaves everything about it in a folder.
 
     The folder gets `config.json`, `experiment.toml`, the tokenizers, `samples.txt`,
     `checkpoints/`, `metrics.jsonl` (a line an epoch), `tensorboard/` and, at the end, `plots/` and
     `model.keras`: the average of the last snapshots or the single best one, whichever has the
-    better validation figure; without validation data the average. Nothing is created before the
+    better validation metric; without validation data the average. Nothing is created before the
     inputs have been checked. Killed at any moment, the same call goes on from the last checkpoint
     to the same weights.
 
@@ -75,6 +71,22 @@ def train(experiment, run_dir, *, resume=True):
         TargetInUseError: if another process trains in the folder.
         ValueError: if the corpus or the experiment is not usable, a file of the interrupted run is
             damaged, or training diverges.
+
+    Example:
+        >>> with open("pairs.tsv", "w") as file:
+        ...     _ = file.write("ab\\tba\\nabc\\tcba\\n")
+        >>> experiment = kt.Experiment.from_dict({
+        ...     "data": {"tsv": "pairs.tsv"},
+        ...     "tokenizer": {"type": "characters"},
+        ...     "model": {
+        ...         "model_dim": 6, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1,
+        ...         "intermediate_dim": 7,
+        ...     },
+        ...     "training": {"max_epochs": 1, "jit_compile": False, "warmup_steps": 1},
+        ... })
+        >>> run = kt.load_run(kt.train(experiment, "run"))
+        >>> run.tokenizer.pieces[4:], run.samples
+        (['a', 'b', 'c'], ('ab', 'abc'))
     """
     run_dir = Path(run_dir)
     experiment.check_files()
@@ -112,7 +124,7 @@ def _train(experiment, run_dir, strategy, held, resuming):
         }
         create_folder(run_dir, files, tokenizers)
         hold_inside(held, run_dir)
-    say(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
+    log(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
         fitting = _Fitting(
@@ -127,7 +139,7 @@ def _train(experiment, run_dir, strategy, held, resuming):
 def _warn_of_warmup(model, options):
     steps, warmup = updates_of(model), options.warmup_steps
     if steps < warmup:
-        say(
+        log(
             f"training ended after {steps} updates, within the warm-up of {warmup}: "
             "train for longer, or lower training.warmup_steps"
         )
@@ -154,10 +166,10 @@ class _Fitting:
             patience=options.patience,
             write=chief,
         )
-        self.scores = None
+        self.validation_bleu = None
         if options.score_every_epochs and valid_pairs is not None:
             decoded = getattr(valid_pairs, "decoded", None)
-            self.scores = TranslationScores(
+            self.validation_bleu = ValidationBleu(
                 self.checkpoint.snapshot_model,
                 data.tokenizers,
                 decoded() if decoded else valid_pairs,
@@ -171,9 +183,9 @@ class _Fitting:
             read_metrics(self.run_dir / METRICS_FILE)  # a damaged one is told now
         progress = self.checkpoint.restore(self.model)
         self.clock.before = progress.seconds
-        last_epoch = self.options.max_epochs or _AsTimeAllows(sys.maxsize)
+        last_epoch = self.options.max_epochs or sys.maxsize
         if progress.epoch or progress.step:
-            say(f"going on after {progress.epoch} epochs and {progress.step} steps")
+            log(f"going on after {progress.epoch} epochs and {progress.step} steps")
         if progress.step and not self._is_over():  # the rest of an epoch
             self._fit(progress.epoch, progress.epoch + 1, progress.step)
             if self.options.ema is not None:  # at its end, `fit` has put the averages in place
@@ -203,14 +215,17 @@ class _Fitting:
         callbacks = [self.budget]
         if self.options.ema is not None:  # the averages are what is validated
             callbacks.append(keras.callbacks.SwapEMAWeights())
-        if self.scores is not None:
-            callbacks.append(self.scores)
+        if self.validation_bleu is not None:
+            callbacks.append(self.validation_bleu)
         if self.chief:
             callbacks += [
                 MetricsFile(self.run_dir / METRICS_FILE, self.checkpoint),
                 keras.callbacks.TensorBoard(self.run_dir / "tensorboard", write_graph=False),
             ]
-        return [*callbacks, self.checkpoint]  # last: an epoch that counts has its other files
+        callbacks.append(self.checkpoint)  # last: an epoch that counts has its other files
+        if not self.options.max_epochs:
+            callbacks.append(OpenEndedProgress())  # in the place of the one that Keras appends
+        return callbacks
 
     def finish(self):
         """Draws the plots and writes `model.keras`: with it the run is finished."""
@@ -225,7 +240,7 @@ class _Fitting:
             draw_run(self.run_dir, metrics, final, self.data.tokenizers, self.samples)
         finally:  # no plot is worth a model
             write_file(self.run_dir / MODEL_FILE, write)
-        say(f"wrote {self.run_dir / MODEL_FILE}: {name}")
+        log(f"wrote {self.run_dir / MODEL_FILE}: {name}")
 
     def _choose(self):
         """A model with the better of the averaged and the best snapshot, and which that is."""
@@ -237,21 +252,21 @@ class _Fitting:
             candidates["the best snapshot"] = path
         # Without an optimizer the file is a third of the size.
         final = Transformer.from_config(self.model.get_config())
-        figures = {}
+        metrics = {}
         for name, path in candidates.items():
             final.load_weights(path)
             if self.data.valid is not None:
-                figures[name] = self._figure(final)
-                say(f"validation {self.options.best_by} of {name}: {figures[name]:.4f}")
+                metrics[name] = self._validation_metric(final)
+                log(f"validation {self.options.best_by} of {name}: {metrics[name]:.4f}")
         best = min if self.options.best_by == "loss" else max
-        name = best(figures, key=figures.get) if figures else next(iter(candidates))
+        name = best(metrics, key=metrics.get) if metrics else next(iter(candidates))
         final.load_weights(candidates[name])
         return final, name
 
-    def _figure(self, final):
-        """The validation figure of a model, by which the best is chosen."""
+    def _validation_metric(self, final):
+        """The metric of a model by which the best is chosen."""
         if self.options.best_by != "loss":
-            return self.scores.scores(final)[self.options.best_by].value
+            return self.validation_bleu.scores(final)[self.options.best_by].value
         judge = self.model  # whose evaluation is compiled already
         if is_shared(self.data.strategy):
             judge = final

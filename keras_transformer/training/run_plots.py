@@ -1,13 +1,13 @@
-"""Pictures of a run, in its folder: how it went, and where a trained model looks."""
+"""Plots of a run, in its folder: how it went, and where a trained model looks."""
 
 import importlib.util
 
 import numpy as np
 
-from keras_transformer.experiment.progress import say
 from keras_transformer.models import attention_scores
 from keras_transformer.training.callbacks import read_metrics
 from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.streams import log
 
 FOLDER = "plots"
 
@@ -23,15 +23,15 @@ def draw_run(run_dir, metrics_file, model, tokenizers, samples):
         samples: Source texts, of which one is drawn.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        say("no plots: they need matplotlib (pip install 'keras-transformer-edge[plots]')")
+        log("no plots: they need matplotlib (pip install 'keras-transformer-edge[plots]')")
         return
     folder = run_dir / FOLDER
-    figures = {"training.png": draw_training(metrics_file)}
+    plots = {"training.png": draw_training(metrics_file)}
     if samples and hasattr(model, "encode"):
-        figures["attention.png"] = draw_attention(model, tokenizers, samples[0])
-    for name, figure in figures.items():
-        write_file(folder / name, lambda path, figure=figure: figure.savefig(path, dpi=120))
-    say(f"drew {', '.join(sorted(figures))} in {folder}")
+        plots["attention.png"] = draw_attention(model, tokenizers, samples[0])
+    for name, plot in plots.items():
+        write_file(folder / name, lambda path, plot=plot: plot.savefig(path, dpi=120))
+    log(f"drew {', '.join(sorted(plots))} in {folder}")
 
 
 def draw_training(metrics_file):
@@ -59,7 +59,7 @@ def draw_training(metrics_file):
 
 
 def draw_attention(model, tokenizers, text):
-    """Cross-attention of the last decoder block for one text, as a figure.
+    """Cross-attention of the last decoder block for one text, as a `matplotlib.figure.Figure`.
 
     The target is the model's own translation.
     """

@@ -4,19 +4,20 @@ import keras
 
 from keras_transformer.decoding import Greedy
 from keras_transformer.evaluation import text_scores
-from keras_transformer.experiment.progress import say
 from keras_transformer.translation import Translator
+from keras_transformer_runner.streams import log
 
 
-class TranslationScores(keras.callbacks.Callback):
+class ValidationBleu(keras.callbacks.Callback):
     """Translates a validation set greedily at the end of epochs; adds `val_bleu` and `val_chrf`.
 
     The scores join the logs of the epoch, so callbacks that come later see them. Each signature
     is printed once.
 
     Args:
-        model: Gives the model to translate with: the same object each time, with the weights of
-            now (see `TrainingCheckpoint.snapshot_model`), so that its graph is traced once.
+        model: Function that gives the model to translate with: the same object each time, with
+            the current weights (see `TrainingCheckpoint.snapshot_model`), so that its graph is
+            traced once.
         tokenizers: `Tokenizers`.
         pairs: `(source, target)` strings.
         every: Epochs between two scores.
@@ -63,4 +64,4 @@ class TranslationScores(keras.callbacks.Callback):
         first = self._translator is None
         for name, score in self.scores().items():
             logs[f"val_{name}"] = score.value
-            say(f"val_{name} {score.value:.2f}" + (f"  {score.signature}" if first else ""))
+            log(f"val_{name} {score.value:.2f}" + (f"  {score.signature}" if first else ""))

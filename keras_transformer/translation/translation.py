@@ -1,33 +1,8 @@
-"""A translation with its score, and how a search is made to give scores."""
+"""Hypotheses of a search as a `Translator` gives them, and searches that give scores."""
 
 import dataclasses
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One translation of one text.
-
-    Attributes:
-        text: The translation.
-        ids: Its target ids, EOS at the end unless `truncated`; none for an empty text.
-        score: What the search ranks by, see `BeamSearch` and `Sampling`.
-        token_log_probs: The model's log-probability of each of `ids`.
-        truncated: Whether the limit has cut it, so that it has no EOS.
-        alignment: The source position of each of `ids`, or `None` if not asked for.
-
-    Example:
-        >>> kt.translation.Translation("ja", (7, 3), -0.5, (-0.2, -0.3), False).text
-        'ja'
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    score: float
-    token_log_probs: tuple[float, ...]
-    truncated: bool
-    alignment: tuple[int, ...] | None = None
 
 
 def hypotheses_of(ids, scores, log_probs, config):

@@ -12,10 +12,11 @@ from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.translation.copy_unknown import source_words, with_source_words
 from keras_transformer.translation.streaming import TokenStream
-from keras_transformer.translation.translation import Translation, hypotheses_of, with_scores
+from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
 from keras_transformer_runner.tokenizers.base import check_text_size
+from keras_transformer_runner.translation import Translation
 
 
 class Translator:
@@ -208,8 +209,8 @@ class Translator:
                     self.target_tokenizer.decode(ids),
                     ids,
                     float(self.strategy.score_of(sum(values), len(ids))),
-                    values,
-                    bool(ids) and ids[-1] != self.model.config.eos_id,
+                    truncated=bool(ids) and ids[-1] != self.model.config.eos_id,
+                    token_log_probs=values,
                 )
         return found
 
@@ -352,7 +353,7 @@ class Translator:
         if alignments:
             alignment = tuple(self._positions(source, ids)) if ids else ()
         text = self._text(text, source, content)
-        return Translation(text, ids, score, log_probs, truncated, alignment)
+        return Translation(text, ids, score, truncated, log_probs, alignment)
 
     def source_ids(self, text: str) -> list[int]:
         """The ids of one text, with EOS at the end: what the encoder reads."""
@@ -367,10 +368,15 @@ class Translator:
 
     def pad(self, rows: list[list[int]]) -> np.ndarray:
         """Lists of ids -> (B, longest) int32 with pads."""
-        padded = np.full((len(rows), max(map(len, rows))), self.tokenizer.pad_id, "int32")
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return padded
+        return pad_rows(rows, self.tokenizer.pad_id)
+
+
+def pad_rows(rows, pad_id):
+    """Lists of ids -> (B, longest) int32, at least one column wide, with pads at the end."""
+    padded = np.full((len(rows), max(1, *map(len, rows))), pad_id, "int32")
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded
 
 
 def check_prefixes_and_shortlists(inputs, count, vocab_size):

@@ -4,7 +4,10 @@ import abc
 import functools
 import hashlib
 import json
+import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,20 @@ UNKNOWN = "⁇"  # what an unknown id reads as: SentencePiece's sign
 # A SentencePiece piece has at most 16 characters, of at most 4 bytes. A longer text cannot fit,
 # unless it is mostly white space, and is refused on every runtime before a tokenizer reads it.
 BYTES_A_TOKEN = 64
+
+
+class SpecialIds(NamedTuple):
+    """The ids that stand for no text of their own. A model has one set for both of its sides."""
+
+    pad_id: int  # fills the end of a row
+    unk_id: int  # a piece that the vocabulary lacks
+    bos_id: int  # starts the decoder's input; may be the pad's
+    eos_id: int  # ends source and target
+
+    @classmethod
+    def of(cls, owner) -> "SpecialIds":
+        """Those of a tokenizer or of a `TransformerConfig`, which has them as attributes."""
+        return cls(*(getattr(owner, name) for name in cls._fields))
 
 
 class Tokenizer(abc.ABC):
@@ -26,6 +43,16 @@ class Tokenizer(abc.ABC):
     Attributes:
         vocab_size: V; ids lie in [0, V).
         pad_id, unk_id, bos_id, eos_id: The special ids.
+
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> ids = tokenizer.encode("Hi!")
+        >>> ids
+        [76, 109, 37]
+        >>> tokenizer.decode([*ids, tokenizer.eos_id, tokenizer.pad_id])
+        'Hi!'
+        >>> tokenizer.tf_encode(["Hi!", ""]).to_list()
+        [[76, 109, 37], []]
     """
 
     vocab_size: int
@@ -34,8 +61,13 @@ class Tokenizer(abc.ABC):
     bos_id: int
     eos_id: int
 
+    @property
+    def special_ids(self) -> SpecialIds:
+        """The four special ids."""
+        return SpecialIds.of(self)
+
     @abc.abstractmethod
-    def to_bytes(self):
+    def to_bytes(self) -> bytes:
         """The tokenizer as the bytes of one file, which `load_tokenizer` reads."""
 
     @abc.abstractmethod
@@ -56,40 +88,35 @@ class Tokenizer(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def tf_resources(self):
+    def tf_resources(self) -> Any:
         """What the graph ops need: an exported module must track it."""
 
     @functools.cached_property
     @abc.abstractmethod
-    def pieces(self):
+    def pieces(self) -> list[str]:
         """The pieces of the vocabulary as strings, by id."""
 
     @property
-    def file_suffix(self):
+    def file_suffix(self) -> str:
         """`.model` of a SentencePiece model, which other programs read too; else `.json`."""
         return ".json"
 
-    @functools.cached_property
-    def piece_ids(self):
-        """The id of each piece."""
-        return {piece: token for token, piece in enumerate(self.pieces)}
-
-    def plain_text(self, text):
+    def plain_text(self, text: str) -> str:
         """`text` of a corpus as `decode` writes text: without the marks of an earlier splitting."""
         return text
 
     @functools.cached_property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A hash of everything that decides the ids."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
-    def save(self, path):
+    def save(self, path: os.PathLike | str) -> None:
         """Writes the tokenizer to one file, which is never seen half-written."""
         from keras_transformer_runner.atomic import write_file  # which a device does not need
 
         write_file(path, lambda temporary: temporary.write_bytes(self.to_bytes()))
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         """The ids of `text`'s pieces, as a list of int without BOS and EOS.
 
         A lone surrogate, which UTF-8 cannot hold, counts as invalid bytes: U+FFFD.
@@ -101,7 +128,7 @@ class Tokenizer(abc.ABC):
             raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
         return self._encode(without_surrogates(text))
 
-    def decode(self, ids):
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of one row of ids, up to the first EOS; pads and BOS are dropped.
 
         Args:
@@ -124,7 +151,7 @@ class Tokenizer(abc.ABC):
         ids = ids[(ids != self.pad_id) & (ids != self.bos_id)]
         return self._decode(ids.tolist())
 
-    def tf_encode(self, texts):
+    def tf_encode(self, texts: Any) -> Any:
         """`encode` for a batch, as graph ops.
 
         Args:
@@ -139,7 +166,7 @@ class Tokenizer(abc.ABC):
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         return self._tf_encode(texts)
 
-    def tf_decode(self, ids):
+    def tf_decode(self, ids: Any) -> Any:
         """`decode` for a batch, as graph ops.
 
         Args:
@@ -197,24 +224,38 @@ def without_surrogates(text):
 
 def check_special_ids(source, target):
     """Raises a `ValueError` if two tokenizers differ in a special id: a model has one set."""
-    names = ("pad_id", "unk_id", "bos_id", "eos_id")
-    ids, others = ({name: getattr(side, name) for name in names} for side in (source, target))
-    if ids != others:
+    if source.special_ids != target.special_ids:
         raise ValueError(
             "both tokenizers must have the same special ids. "
-            f"Received: source {ids}, target {others}"
+            f"Received: source {source.special_ids._asdict()}, "
+            f"target {target.special_ids._asdict()}"
         )
 
 
-def find_tokenizer(folder, name="tokenizer"):
-    """The file of a tokenizer in a folder, `name.model` or `name.json`; `None` if there is none."""
+def find_tokenizer(folder: os.PathLike | str, name: str = "tokenizer") -> pathlib.Path | None:
+    """Finds the file of a tokenizer in a folder: `name.model` or `name.json`.
+
+    Args:
+        folder: The folder.
+        name: The file's name without suffix.
+
+    Returns:
+        The path, or `None` if there is no such file.
+
+    Example:
+        >>> from keras_transformer_runner.tokenizers import find_tokenizer
+        >>> kt.BytesTokenizer().save("tokenizer.json")
+        >>> find_tokenizer(".").name
+        'tokenizer.json'
+        >>> find_tokenizer(".", "target_tokenizer") is None
+        True
+    """
     paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in (".model", ".json")]
     return next((path for path in paths if path.is_file()), None)
 
 
-def load_tokenizer(path):
-    """Reads a tokenizer of any kind from the file that its `save` wrote, or from a SentencePiece
-    `.model`.
+def load_tokenizer(path: os.PathLike | str) -> Tokenizer:
+    """Reads a tokenizer from the file that its `save` wrote, or from a SentencePiece `.model`.
 
     Needs no TensorFlow.
 
@@ -227,6 +268,11 @@ def load_tokenizer(path):
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it holds no tokenizer.
+
+    Example:
+        >>> kt.CharacterTokenizer("abc").save("characters.json")
+        >>> kt.load_tokenizer("characters.json").encode("cab")
+        [6, 4, 5]
     """
     path = pathlib.Path(path)
     if not path.is_file():

@@ -4,10 +4,14 @@ import functools
 import hashlib
 import io
 import itertools
+import os
 import pathlib
 import re
 import struct
+from collections.abc import Iterable
+from typing import Any
 
+from keras_transformer_runner.protobuf import read_fields
 from keras_transformer_runner.tokenizers.base import Tokenizer, without_surrogates
 
 MODEL_TYPES = ("unigram", "bpe", "char")
@@ -37,9 +41,17 @@ class SentencePieceTokenizer(Tokenizer):
     Raises:
         TypeError: if `model_proto` is not bytes.
         ValueError: if it is no SentencePiece model, or lacks one of the special ids.
+
+    Example:
+        >>> sentences = ["a man rides a horse", "a woman rides a bike"] * 20
+        >>> tokenizer = kt.SentencePieceTokenizer.train(sentences, vocab_size=40)
+        >>> tokenizer.decode(tokenizer.encode("a horse rides a man"))
+        'a horse rides a man'
+        >>> tokenizer.special_ids
+        SpecialIds(pad_id=0, unk_id=1, bos_id=2, eos_id=3)
     """
 
-    def __init__(self, model_proto):
+    def __init__(self, model_proto: bytes):
         if not isinstance(model_proto, bytes):
             raise TypeError(f"`model_proto` must be bytes. Received: {type(model_proto).__name__}")
         self.model_proto = model_proto
@@ -66,16 +78,16 @@ class SentencePieceTokenizer(Tokenizer):
     @classmethod
     def train(
         cls,
-        sentences,
-        vocab_size,
+        sentences: Iterable[str],
+        vocab_size: int,
         *,
-        model_type="unigram",
-        character_coverage=1.0,
-        byte_fallback=False,
-        split_digits=False,
-        normalization="nmt_nfkc",
-        max_sentences=None,
-    ):
+        model_type: str = "unigram",
+        character_coverage: float = 1.0,
+        byte_fallback: bool = False,
+        split_digits: bool = False,
+        normalization: str = "nmt_nfkc",
+        max_sentences: int | None = None,
+    ) -> "SentencePieceTokenizer":
         """Learns a vocabulary: pad 0, unk 1, bos 2, eos 3, then pieces.
 
         The same sentences and options always give the same vocabulary.
@@ -124,7 +136,7 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(_with_exact_scores(proto) if model_type == "unigram" else proto)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: os.PathLike | str) -> "SentencePieceTokenizer":
         """Reads a SentencePiece `.model` file.
 
         Raises:
@@ -141,7 +153,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     file_suffix = ".model"
 
-    def to_bytes(self):
+    def to_bytes(self) -> bytes:
         """The SentencePiece model."""
         return self.model_proto
 
@@ -152,12 +164,12 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.decode(ids)
 
     @functools.cached_property
-    def pieces(self):
+    def pieces(self) -> list[str]:
         """The pieces of the vocabulary as strings, by id."""
         return [self._processor.id_to_piece(token) for token in range(self.vocab_size)]
 
     @functools.cached_property
-    def tf_tokenizer(self):
+    def tf_tokenizer(self) -> Any:
         """The `tensorflow_text.SentencepieceTokenizer`: an exported module must track it."""
         import tensorflow as tf
         import tensorflow_text
@@ -177,7 +189,7 @@ class SentencePieceTokenizer(Tokenizer):
         return tokenizer
 
     @property
-    def tf_resources(self):
+    def tf_resources(self) -> Any:
         return self.tf_tokenizer
 
     def _tf_encode(self, texts):
@@ -275,49 +287,18 @@ def _with_exact_scores(model_proto):
 def with_scores(model_proto, change):
     """A SentencePiece model whose pieces have other scores.
 
-    Written in place of the old ones: SentencePiece's own Python classes of the model need a newer
-    protobuf than some packages beside us allow.
+    They are written in place of the old ones.
 
     Args:
         model_proto: The model, bytes.
         change: Function of a score that gives the new one.
     """
     content = bytearray(model_proto)
-    for number, start, end in _fields(content, 0, len(content)):
+    for number, start, end in read_fields(content, 0, len(content)):
         if number != 1:  # ModelProto.pieces
             continue
-        for inner, at, _ in _fields(content, start, end):
+        for inner, at, _ in read_fields(content, start, end):
             if inner == 2:  # SentencePiece.score
                 (score,) = struct.unpack_from("<f", content, at)
                 struct.pack_into("<f", content, at, change(score))
     return bytes(content)
-
-
-def _fields(content, start, end):
-    """Yields `(number, start, end)` of the value of each field of a protobuf message."""
-    while start < end:
-        tag, start = _varint(content, start)
-        kind = tag & 7
-        if kind == 0:
-            _, stop = _varint(content, start)
-        elif kind == 2:
-            size, start = _varint(content, start)
-            stop = start + size
-        elif kind in (1, 5):
-            stop = start + (8 if kind == 1 else 4)
-        else:
-            raise ValueError(f"a protobuf message must have known fields. Received: type {kind}")
-        yield tag >> 3, start, stop
-        start = stop
-
-
-def _varint(content, start):
-    """A number of seven bits a byte, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = content[start]
-        start += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, start
-        shift += 7

@@ -7,7 +7,10 @@ import collections
 import functools
 import itertools
 import json
+import os
 import pathlib
+from collections.abc import Iterable
+from typing import Any
 
 from keras_transformer_runner.tokenizers.base import UNKNOWN, Tokenizer, without_surrogates
 
@@ -39,12 +42,12 @@ class _TableTokenizer(Tokenizer):
         """What tells this tokenizer from others of its kind."""
         return {}
 
-    def to_bytes(self):
+    def to_bytes(self) -> bytes:
         fields = {"format": _FORMAT, "type": self.kind, **self._fields()}
         return (json.dumps(fields, ensure_ascii=False) + "\n").encode()
 
     @functools.cached_property
-    def pieces(self):
+    def pieces(self) -> list[str]:
         return [*_SPECIAL, *(key.decode() for key in self._keys)]
 
     def _encode(self, text):
@@ -55,7 +58,7 @@ class _TableTokenizer(Tokenizer):
         return text.decode("utf-8", "replace")
 
     @functools.cached_property
-    def tf_table(self):
+    def tf_table(self) -> Any:
         """The `tf.lookup.StaticHashTable` from pieces to ids."""
         import tensorflow as tf
 
@@ -65,7 +68,7 @@ class _TableTokenizer(Tokenizer):
             return tf.lookup.StaticHashTable(entries, default_value=self.unk_id)
 
     @property
-    def tf_resources(self):
+    def tf_resources(self) -> Any:
         return self.tf_table
 
     def _tf_encode(self, texts):
@@ -86,6 +89,13 @@ class BytesTokenizer(_TableTokenizer):
     """The bytes of UTF-8: 260 ids, no training, no unknown text, as ByT5 (arXiv 2105.13626).
 
     ASCII white space at the ends of a text is dropped. Bytes that are no UTF-8 decode to U+FFFD.
+
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> tokenizer.vocab_size, tokenizer.encode("é")
+        (260, [199, 173])
+        >>> tokenizer.decode([199, 173])
+        'é'
     """
 
     kind = "bytes"
@@ -95,7 +105,7 @@ class BytesTokenizer(_TableTokenizer):
         super().__init__(keys, keys)
 
     @functools.cached_property
-    def pieces(self):
+    def pieces(self) -> list[str]:
         return [*_SPECIAL, *(f"<0x{value:02X}>" for value in range(256))]
 
     def _split(self, text):
@@ -119,11 +129,18 @@ class CharacterTokenizer(_TableTokenizer):
 
     Raises:
         ValueError: if an item is not one character, or comes twice.
+
+    Example:
+        >>> tokenizer = kt.CharacterTokenizer.train(["banana"])
+        >>> tokenizer.pieces
+        ['<pad>', '<unk>', '<s>', '</s>', 'a', 'n', 'b']
+        >>> tokenizer.encode("nab!")
+        [5, 4, 6, 1]
     """
 
     kind = "characters"
 
-    def __init__(self, characters):
+    def __init__(self, characters: Iterable[str]):
         characters = _strings("characters", characters)
         wrong = next((item for item in characters if len(item) != 1), None)
         _check_entries("characters", "one character each", characters, wrong)
@@ -131,7 +148,7 @@ class CharacterTokenizer(_TableTokenizer):
         super().__init__(keys, keys)
 
     @classmethod
-    def train(cls, sentences, *, min_count=1):
+    def train(cls, sentences: Iterable[str], *, min_count: int = 1) -> "CharacterTokenizer":
         """The characters that occur at least `min_count` times, the most frequent first.
 
         Raises:
@@ -167,11 +184,18 @@ class VocabularyTokenizer(_TableTokenizer):
 
     Raises:
         ValueError: if a piece is empty, holds white space, or comes twice.
+
+    Example:
+        >>> tokenizer = kt.VocabularyTokenizer(["a", "ca@@", "t"])
+        >>> tokenizer.encode("a ca@@ t")
+        [4, 5, 6]
+        >>> tokenizer.decode([4, 5, 6])
+        'a cat'
     """
 
     kind = "vocabulary"
 
-    def __init__(self, words, *, joiner="@@"):
+    def __init__(self, words: Iterable[str], *, joiner: str = "@@"):
         if isinstance(words, str):
             raise ValueError(f"`words` must be a list of strings. Received: {words[:60]!r}")
         words = _strings("words", words)
@@ -183,7 +207,14 @@ class VocabularyTokenizer(_TableTokenizer):
         super().__init__(keys, [self._surface(key) for key in keys])
 
     @classmethod
-    def train(cls, sentences, *, vocab_size=None, min_count=1, joiner="@@"):
+    def train(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vocab_size: int | None = None,
+        min_count: int = 1,
+        joiner: str = "@@",
+    ) -> "VocabularyTokenizer":
         """The most frequent pieces of split text; of equals, the first in alphabetical order.
 
         Args:
@@ -201,9 +232,10 @@ class VocabularyTokenizer(_TableTokenizer):
         return cls(_frequent(counts, min_count, vocab_size), joiner=joiner)
 
     @classmethod
-    def from_file(cls, path, *, joiner="@@"):
-        """Reads a list with a piece a line, such as fairseq's `dict.txt`: what follows white
-        space, such as a count, is not looked at.
+    def from_file(cls, path: os.PathLike | str, *, joiner: str = "@@") -> "VocabularyTokenizer":
+        """Reads a list with a piece a line, such as fairseq's `dict.txt`.
+
+        What follows white space in a line, such as a count, is ignored.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -221,7 +253,7 @@ class VocabularyTokenizer(_TableTokenizer):
                 error
             )
 
-    def plain_text(self, text):
+    def plain_text(self, text: str) -> str:
         pieces = without_surrogates(text).encode().split()
         return b"".join(map(self._surface, pieces)).decode().removesuffix(" ")
 

@@ -110,7 +110,7 @@ def test_every_kind_of_folder_is_told_from_a_run(fails, run_dir, tmp_path):
     (tmp_path / "model.tflite").touch()
     line = fails("translate", tmp_path, "x")
     assert "a run folder must hold experiment.toml. Received: " in line
-    assert "which is a LiteRT folder of `export`, which `python -m keras_transformer.export" in line
+    assert "which is a LiteRT folder of `export`, which `keras-transformer-run`" in line
     test_set = ["--source", run_dir / "samples.txt", "--target", run_dir / "samples.txt"]
     for backend in ("litert", "savedmodel"):
         line = fails("evaluate", run_dir, *test_set, "--with", backend, "--artifact", run_dir)

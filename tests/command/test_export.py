@@ -84,9 +84,10 @@ def test_of_two_exports_at_once_the_second_is_refused(run_dir, tmp_path, fails, 
 
 @pytest.mark.parametrize("form", ["savedmodel", "litert"])
 def test_export_bounds_the_source(run_dir, tmp_path, fails, monkeypatch, form):
-    module = {"savedmodel": "saved_model.export_saved_model", "litert": "litert.export_litert"}[
-        form
-    ]
+    module = {
+        "savedmodel": "serving.saved_model.export_saved_model",
+        "litert": "litert.export_translator.export_litert",
+    }[form]
 
     def export(model, tokenizer, path, *, samples, max_source_length, **kwargs):
         longest = max(len(tokenizer.encode(sample)) + 1 for sample in samples)

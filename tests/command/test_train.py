@@ -9,6 +9,7 @@ from keras_transformer.command import cli
 from keras_transformer.experiment import load_run
 
 
+@pytest.mark.smoke
 def test_train_and_its_overrides(run_dir, capsys):
     assert load_run(run_dir).experiment.training.max_epochs == 1
 

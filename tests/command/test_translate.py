@@ -17,6 +17,7 @@ from keras_transformer.experiment import load_run
 from keras_transformer_runner.atomic import locked
 
 
+@pytest.mark.smoke
 def test_translate_text_file_and_standard_input(run_dir, tmp_path, capsys, monkeypatch):
     texts = ["ba ke", "", "gu", "  ", "ko ba"]
     expected = load_run(run_dir).translator().translate(texts)

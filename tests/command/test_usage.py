@@ -7,6 +7,7 @@ from keras_transformer.command import cli, commands
 from keras_transformer.export.litert.modes import MODES
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -59,6 +60,7 @@ def test_the_command_knows_every_mode():
     assert tuple(MODES) == cli.MODES
 
 
+@pytest.mark.smoke
 def test_help_and_version(capsys):
     for arguments in (["--help"], *([c, "--help"] for c in ("train", "translate", "export"))):
         with pytest.raises(SystemExit) as info:

@@ -77,6 +77,7 @@ def same(left, right):
     )
 
 
+@pytest.mark.smoke
 def test_a_batch_by_hand():
     corpus = corpus_of([2, 1], [1, 3])
     ((inputs, labels),) = listed(evaluation_batches(corpus, IDS, batch_tokens=8, buckets=(4,)))

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from shard_ids import load_shard
 
 from keras_transformer.data import ParallelCorpus, tokenize_corpus
 from keras_transformer.data.preparation import prepare
@@ -42,7 +43,7 @@ def test_the_shards_hold_what_tokenizing_in_memory_keeps(tokenizer, tmp_path, co
     corpus = prepare(
         PAIRS, tokenizer, tmp_path / "p", max_length=8, shards=3, compression=compression
     )
-    shards = [corpus.load_shard(shard) for shard in range(3)]
+    shards = [load_shard(corpus, shard) for shard in range(3)]
     rows = [rows_of(shard) for shard in shards]
     assert Counter(sum(rows, [])) == Counter(rows_of(whole))
     assert len(corpus) == len(whole) == sum(map(len, shards))

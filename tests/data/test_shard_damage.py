@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from shard_ids import load_shard
 from toy_damage import change_a_value, damaged
 
 from keras_transformer.data import training_batches
@@ -52,7 +53,7 @@ def rows_of(folder):
     corpus = PreparedCorpus(folder)
     rows = []
     for shard in range(corpus.shards):
-        one = corpus.load_shard(shard)
+        one = load_shard(corpus, shard)
         rows += [one.source_values.tolist(), one.source_lengths.tolist()]
         rows += [one.target_values.tolist(), one.target_lengths.tolist()]
     return rows, corpus.length_counts.tolist(), corpus.target_tokenizer.fingerprint
@@ -167,7 +168,7 @@ def test_other_ids_of_the_same_lengths(folders, when, tmp_path):
     rewritten(path, lambda ids: [ids[0] + 1, *ids[1:]])
     corpus = PreparedCorpus(copy)
     with pytest.raises(ValueError, match=f"says. Received: {path}: sha256 .*, expected "):
-        corpus.load_shard(1)
+        load_shard(corpus, 1)
     with pytest.raises(ValueError, match=f"says. Received: {path}: sha256 .*, expected "):
         list(corpus.decoded())
     batches = training_batches(corpus, BytesTokenizer(), batch_tokens=64, epochs=1)
@@ -184,7 +185,7 @@ def test_ids_outside_the_vocabulary(folders, tmp_path):
     corpus = PreparedCorpus(copy)
     corpus._checked[path.name] = (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ino)
     with pytest.raises(ValueError, match=f"lengths and ids of a shard must be as .*{path.name}"):
-        corpus.load_shard(1)
+        load_shard(corpus, 1)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_a_packed_shard_that_cannot_be_read(folders, change, message, tmp_path):
     path = copy / shard_file(0, SHARDS)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"says. Received: {path}: .*{message}"):
-        PreparedCorpus(copy).load_shard(0)
+        load_shard(PreparedCorpus(copy), 0)
 
 
 def test_a_shard_is_checked_once_and_again_when_it_has_changed(folders, tmp_path, monkeypatch):
@@ -221,13 +222,13 @@ def test_a_shard_is_checked_once_and_again_when_it_has_changed(folders, tmp_path
     assert sorted(read) == [shard_file(shard, SHARDS) for shard in range(SHARDS)]
     path = copy / shard_file(1, SHARDS)
     os.utime(path)
-    corpus.load_shard(1)
+    load_shard(corpus, 1)
     assert read[SHARDS:] == [path.name]
     content = bytearray(path.read_bytes())
     content[-6] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"Received: {path}: sha256"):
-        corpus.load_shard(1)
+        load_shard(corpus, 1)
 
 
 def test_a_tokenizer_of_another_corpus(folders, tmp_path):

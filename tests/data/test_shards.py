@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from shard_ids import load_shard
 
 from keras_transformer.data import (
     batches_per_epoch,
@@ -145,7 +146,7 @@ def test_one_shard_is_what_is_in_memory(tokenizer, pairs, tmp_path):
     one = prepare(pairs, tokenizer, tmp_path / "one", max_length=16, shards=1)
     options = {"batch_tokens": 64, "seed": 3, "epochs": 2}
     batches = listed(training_batches(one, tokenizer, **options))
-    assert same(batches, listed(training_batches(one.load_shard(0), tokenizer, **options)))
+    assert same(batches, listed(training_batches(load_shard(one, 0), tokenizer, **options)))
 
 
 def test_a_fingerprint_is_of_all_that_batches_depend_on(tokenizer, pairs, tmp_path):
@@ -156,7 +157,7 @@ def test_a_fingerprint_is_of_all_that_batches_depend_on(tokenizer, pairs, tmp_pa
     others = prepared("c", pairs, shards=2), prepared("d", pairs[:-1], shards=1)
     assert one.fingerprint == again.fingerprint
     assert len({one.fingerprint, *(other.fingerprint for other in others)}) == 3
-    in_memory = [corpus.load_shard(0) for corpus in (one, again, others[1])]
+    in_memory = [load_shard(corpus, 0) for corpus in (one, again, others[1])]
     assert in_memory[0].fingerprint == in_memory[1].fingerprint != in_memory[2].fingerprint
     lengths = dataclasses.replace(in_memory[0], source_lengths=in_memory[0].source_lengths[::-1])
     assert lengths.fingerprint != in_memory[0].fingerprint
@@ -212,7 +213,7 @@ def test_a_shard_of_another_folder_is_told(copy, tokenizer):
     with pytest.raises(tf.errors.InvalidArgumentError, match="shard must be as prepared.json says"):
         listed(batches)
     with pytest.raises(ValueError, match="must be as prepared.json says. Received: .*d-00001"):
-        corpus.load_shard(1)
+        load_shard(corpus, 1)
     with pytest.raises(ValueError, match="says. Received: .*d-00001.* bytes, expected "):
         PreparedCorpus(copy)
 

@@ -61,6 +61,7 @@ def test_every_score_is_that_of_the_text(changes, alpha):
     assert len(texts) >= 4
 
 
+@pytest.mark.smoke
 def test_batches_order_and_padding_change_nothing():
     model, source_ids = talkative_toy(), sources(LENGTHS)
     expected = hypotheses(model, source_ids)

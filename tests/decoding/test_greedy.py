@@ -53,6 +53,7 @@ def search(table, limits, slots, special_ids=IDS):
     return array(Greedy().search(step_over(table), start, limits, slots, special_ids).ids[:, 0])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("limits", [[9, 9, 9], [1, 0, 4, 9, 2], [3]])
 def test_equals_a_plain_loop(limits, seed):

@@ -12,7 +12,7 @@ from keras_transformer.decoding.selection import (
     log_total,
     one_hot_rows,
 )
-from keras_transformer.layers.lowering.targets import ANYTHING, BATCHES, XLA, traced_for
+from keras_transformer.layers.lowering.tracing import ANYTHING, TENSORFLOW_CPU, XLA, traced
 
 
 def expected_best(scores, offsets, count):
@@ -68,16 +68,16 @@ def test_impossible_scores_come_last_and_padding_never():
     assert np.all(sums > -2e30)
 
 
-@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+@pytest.mark.parametrize("target", [ANYTHING, TENSORFLOW_CPU, XLA])
 def test_argmax_takes_the_lowest_of_equals(target):
     scores = np.array([[1, 5, 2, 5], [0, 0, 0, 0], [-3, -2, -1, -1]], "float32")
-    with traced_for(target):
+    with traced(compiled_for=target):
         np.testing.assert_array_equal(argmax(tensor(scores)), [1, 0, 2])
         nothing = array(argmax(tensor(scores + np.nan)))
     assert np.all((nothing >= 0) & (nothing < 4))  # an id, whatever it is
 
 
-@pytest.mark.parametrize("target", [ANYTHING, BATCHES, XLA])
+@pytest.mark.parametrize("target", [ANYTHING, TENSORFLOW_CPU, XLA])
 def test_log_total_is_that_of_the_exponentials(target):
     logits = np.random.default_rng(0).normal(size=(5, 703)).astype("float32")
     logits[1] *= 60  # exponentials beyond float32
@@ -85,7 +85,7 @@ def test_log_total_is_that_of_the_exponentials(target):
     logits[3, 7] = 3000  # and one that is all there is
     logits[4] = -1e30
     logits[4, -1] = 0
-    with traced_for(target):
+    with traced(compiled_for=target):
         found = array(log_total(tensor(logits)))
     expected = np.logaddexp.reduce(logits.astype("float64"), axis=1)
     np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-6)

@@ -19,7 +19,7 @@ from keras_transformer.decoding import (
     plan,
     sizing,
 )
-from keras_transformer.layers.lowering.targets import ANYTHING
+from keras_transformer.layers.lowering.tracing import ANYTHING
 from keras_transformer.models import LanguageModel, Transformer
 
 SOURCES = sources([7, 3, 0, 5])

@@ -4,7 +4,7 @@ import pytest
 from toy_experiment import TOML, write_experiment
 
 from keras_transformer.experiment import Experiment
-from keras_transformer.experiment.decoding_section import DecodingSection
+from keras_transformer.experiment.sections import DecodingSection
 
 MINIMAL = {"data": {"tsv": "pairs.tsv"}, "training": {"max_epochs": 1}}
 
@@ -149,7 +149,7 @@ def test_empty_experiment_section_names_are_values_of_the_user(path):
 )  # fmt: skip
 def test_decoding_strategies(values, name, options):
     section = DecodingSection(**values)
-    assert section.strategy_name == name
+    assert section.search_name == name
     assert options.items() <= section.options.items()
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from keras_transformer.export import MODES, compare_modes
 from keras_transformer.export.litert import compare
-from keras_transformer.export.litert.measure import measure
 from keras_transformer_runner import Runner
+from keras_transformer_runner.measure import measure
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_plot(compared):
     folder, made = compared
     assert (folder / "report.png").read_bytes()[:4] == b"\x89PNG"
     quality, speed = compare.plot(made).axes
-    names = [text.get_text() for text in quality.texts]
+    names = [line.get_label() for line in quality.lines]
     assert names == ["float32", "int8", "Python"]
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in speed.lines]
     assert points == [

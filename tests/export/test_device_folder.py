@@ -6,6 +6,7 @@ import random
 import pytest
 from toy_damage import change_a_value, damaged
 
+from keras_transformer.export.litert import writer
 from keras_transformer_runner import folder as device_folder
 from keras_transformer_runner import packed_weights
 from keras_transformer_runner.atomic import TargetInUseError, locked
@@ -137,8 +138,8 @@ def test_an_export_replaces_an_export_only(folder):
     with pytest.raises(
         FileExistsError, match="an export needs a new folder. Received: .*export, w"
     ):
-        device_folder.new_export(folder, False).__enter__()
-    with device_folder.new_export(folder, True) as made:
+        writer.new_export(folder, False).__enter__()
+    with writer.new_export(folder, True) as made:
         (made / "model.tflite").touch()
     (folder / "parity.json").touch()
     (folder / "sub").mkdir()
@@ -147,16 +148,16 @@ def test_an_export_replaces_an_export_only(folder):
         with pytest.raises(
             FileExistsError, match="what it has made itself. .* also holds (sub|th)"
         ):
-            device_folder.new_export(folder, True).__enter__()
+            writer.new_export(folder, True).__enter__()
         (folder / name).unlink()
     (folder / "sub").rmdir()
     (folder / "parity.json").unlink()
     (folder / "tokenizer.json").touch()  # a tokenizer's folder, for one
     with pytest.raises(FileExistsError, match="which does not hold parity.json"):
-        device_folder.new_export(folder, True).__enter__()
+        writer.new_export(folder, True).__enter__()
     assert sorted(path.name for path in folder.iterdir()) == ["model.tflite", "tokenizer.json"]
 
 
 def test_of_two_exports_at_once_the_second_is_refused(tmp_path):
     with locked(tmp_path / "made"), pytest.raises(TargetInUseError, match="written by process"):
-        device_folder.new_export(tmp_path / "made", False).__enter__()
+        writer.new_export(tmp_path / "made", False).__enter__()

@@ -18,14 +18,12 @@ from keras_transformer import (
     Transformer,
 )
 from keras_transformer.decoding import generate
-from keras_transformer.export import ParityError
-from keras_transformer.export.litert import export_models as exports
+from keras_transformer.export import ParityError, ParityReport
 from keras_transformer.export.litert.export_models import (
     export_classifier,
     export_language_model,
 )
-from keras_transformer_runner import Runner
-from keras_transformer_runner import runner as runner_module
+from keras_transformer_runner import Runner, command
 from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
@@ -87,7 +85,7 @@ def test_classes_are_pythons(kind, folders, tokenizer, request, capsys):
         np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
         best.append(received.argmax(-1).tolist())
     assert len({str(x) for x in best}) > 1  # they could differ
-    assert runner_module.main([str(path), "abc"]) == 0
+    assert command.main([str(path), "abc"]) == 0
     rows = np.atleast_2d(probabilities(model, tokenizer, "abc", [tokenizer.eos_id]))
     expected = " ".join(f"{LABELS[row.argmax()]}:{row.max():.4f}" for row in rows)
     assert capsys.readouterr().out == expected + "\n"
@@ -119,7 +117,7 @@ def test_int8_keeps_classes_and_is_small(tokenizer, tmp_path):
 @pytest.mark.slow
 def test_a_calibrated_mode(sequence_model, language_model, tokenizer, tmp_path, monkeypatch):
     """Calibration sees the rows that the model reads; a promise is not what is tested here."""
-    monkeypatch.setattr(exports.ParityReport, "check", lambda report: report)
+    monkeypatch.setattr(ParityReport, "check", lambda report: report)
     for name, run, model in (
         ("classifier", export_classifier, sequence_model),
         ("language model", export_language_model, language_model),
@@ -173,7 +171,7 @@ def test_continuations_are_pythons(folders, language_model, tokenizer, capsys):
     prompts = [tokenizer.decode(tokenizer.encode(text)) for text in TEXTS]
     assert all(map(str.startswith, expected, prompts)) and expected != prompts
     assert runner.generate_ids([]) == runner.generate_ids([tokenizer.pad_id])
-    assert runner_module.main([str(path), "abc"]) == 0
+    assert command.main([str(path), "abc"]) == 0
     assert capsys.readouterr().out == expected[0] + "\n"
     metadata = json.loads((path / "metadata.json").read_text())
     assert metadata["search"] == {"name": "Greedy", **dataclasses.asdict(GREEDY)} | {

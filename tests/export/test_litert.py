@@ -10,7 +10,7 @@ from toy_device_models import language_model_of
 
 from keras_transformer import Greedy, Sampling, Translator
 from keras_transformer.export import MODES, ParityError, export_litert
-from keras_transformer.export.litert import export_translator, flatbuffer
+from keras_transformer.export.litert import flatbuffer, writer
 from keras_transformer.export.litert.export_models import export_language_model
 from keras_transformer.export.parity import compare
 from keras_transformer_runner import Runner
@@ -42,6 +42,7 @@ def tokens(live, text):
 # --- The same tokens -----------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_float32_equals_python_on_every_length(runner, live, texts, other_texts, odd_texts):
     everything = [*texts, *other_texts, *odd_texts]
     for text in everything:
@@ -225,7 +226,7 @@ def stub(monkeypatch):
 
     def put(content):
         graph = flatbuffer.read(content) if b"TFL3" in content[:8] else None
-        monkeypatch.setattr(export_translator, "convert", lambda *_: (content, graph))
+        monkeypatch.setattr(writer, "convert", lambda *_: (content, graph))
 
     return put
 

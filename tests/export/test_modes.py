@@ -10,8 +10,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_transformer import Greedy
-from keras_transformer.export import MODES, ParityError, export_litert
-from keras_transformer.export.litert import conversion, export_translator, flatbuffer
+from keras_transformer.export import MODES, ParityError, export_litert, parity
+from keras_transformer.export.litert import conversion, flatbuffer, writer
 from keras_transformer.export.litert.calibration import Calibration, statistics
 from keras_transformer.export.litert.conversion import (
     check_size,
@@ -20,7 +20,7 @@ from keras_transformer.export.litert.conversion import (
 )
 from keras_transformer.export.litert.graphs import DeviceModule
 from keras_transformer.export.litert.partitions import border_copies
-from keras_transformer.layers.lowering.folding import kept_apart
+from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer_runner import Runner
 
 pytestmark = pytest.mark.usefixtures("one_conversion_of_each_graph")
@@ -62,9 +62,9 @@ def answers(content, live, texts, **options):
 def agreement(live, texts, found):
     expected = python_ids(live, texts)
     pairs = list(zip(expected, found, strict=True))
-    return export_translator.compare(
-        texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs]
-    )["token_agreement"]
+    return parity.compare(texts, [("", a) for a, _ in pairs], [("", b) for _, b in pairs])[
+        "token_agreement"
+    ]
 
 
 @pytest.mark.parametrize("mode", list(MODES))
@@ -134,7 +134,7 @@ def test_statistics_are_those_of_the_model(seen, trained, rows):
 def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
     """Where the converter may not fold anything into them, as in every quantized mode."""
     module = DeviceModule(trained, Greedy())
-    with kept_apart():
+    with traced(weight_folding=False):
         content = float_file(module, module.signatures)
     products = flatbuffer.products(flatbuffer.read(content))
     found = [seen.of(product) for product in products]
@@ -207,7 +207,7 @@ def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
     check_size(trained)
     monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(export_translator, "convert", functools.partial(pytest.fail, "converted"))
+    monkeypatch.setattr(writer, "convert", functools.partial(pytest.fail, "converted"))
     with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
         export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []

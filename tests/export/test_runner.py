@@ -127,6 +127,7 @@ def test_reads_a_row_as_python_does(row, device, live, monkeypatch):
 # --- Input ---------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("text", ["", "   ", "\n", "\u3000"])
 def test_no_text_gives_no_text(runner, text):
     assert runner.translate([text]) == [""]

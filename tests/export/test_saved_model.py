@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import Greedy, Transformer, Translator
-from keras_transformer.artifacts import check_whole, read_facts
+from keras_transformer.artifacts import check_whole, read_description
 from keras_transformer.export import ParityError, export_saved_model
 from keras_transformer.export.serving import graphs
 from keras_transformer.export.serving import saved_model as exporter
@@ -47,6 +47,7 @@ def serve_ids(loaded):
 # --- The same text -------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_text_equals_python_for_any_batch_and_length(serve, live, texts, other_texts, odd_texts):
     everything = [*texts, *other_texts, *odd_texts]
     expected = live.translate(everything)
@@ -330,7 +331,7 @@ def test_damaged_facts_are_told(saved_model, tmp_path):
     for content in ("", "[]", '{"signatures": 1}'):
         path.write_text(content)
         with pytest.raises(ValueError, match="serving.json must (be the facts of|have a field)"):
-            read_facts(tmp_path / "1")
+            read_description(tmp_path / "1")
     path.unlink()
     with pytest.raises(FileNotFoundError, match="serving.json must be the facts of an exported"):
-        read_facts(tmp_path / "1")
+        read_description(tmp_path / "1")

@@ -18,11 +18,11 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
-from keras_transformer.artifacts import newest_version, next_version, read_facts, versions
+from keras_transformer.artifacts import newest_version, next_version, read_description, versions
 from keras_transformer.export import ParityError, export_saved_model
 from keras_transformer.export.serving import inputs, warmup
 from keras_transformer.export.serving import saved_model as exporter
-from keras_transformer.export.serving.description import facts
+from keras_transformer.export.serving.description import describe
 from keras_transformer.export.serving.graphs import ServingGraphs, ServingModule
 from keras_transformer_runner.atomic import TargetInUseError, locked
 from keras_transformer_runner.tokenizers import VocabularyTokenizer
@@ -77,7 +77,7 @@ def test_a_poller_sees_a_whole_version_or_none(trained, tokenizer, texts, tmp_pa
 
         monkeypatch.setattr(exporter, name, looking)
 
-    for name in ("ServingModule", "facts", "write_warmup", "_parity"):
+    for name in ("ServingModule", "describe", "write_warmup", "_parity"):
         look(name)
     path = next_version(model)
     export_saved_model(trained, tokenizer, path, samples=texts[:2])
@@ -151,7 +151,7 @@ def test_wrong_batch_sizes(trained, tokenizer, tmp_path, sizes):
 
 
 def test_facts_say_what_a_reader_needs(saved_model):
-    facts = read_facts(saved_model.path)
+    facts = read_description(saved_model.path)
     assert set(facts["signatures"]) == SIGNATURES
     assert facts["signatures"]["translate"]["inputs"] == {
         "text": "string (?)",
@@ -171,7 +171,7 @@ def test_facts_say_what_a_reader_needs(saved_model):
 def test_the_most_target_tokens(trained, tokenizer):
     def most(**options):
         translator = Translator(trained, tokenizer, Greedy(**options), max_source_length=7)
-        return facts(ServingModule(translator, ids_only=True).graphs, {}, ())["bounds"]
+        return describe(ServingModule(translator, ids_only=True).graphs, {}, ())["bounds"]
 
     assert most(extra_length=4) == {
         **{"source_tokens": 7, "text_bytes": None, "target_tokens": 11, "n_best": 1}
@@ -208,7 +208,7 @@ def test_ids_only_needs_tensorflow_alone(trained, tokenizer, texts, tmp_path, ru
     )
     assert report.identical == len(texts)
     assert {op for op in report.ops if not hasattr(tf.raw_ops, op)} == set()
-    facts = read_facts(tmp_path / "ids")
+    facts = read_description(tmp_path / "ids")
     assert set(facts["signatures"]) == {"serving_default", "translate_ids"}
     assert facts["requires"]["tensorflow_text"] == [] and facts["bounds"]["text_bytes"] is None
     rows = live.pad([live.source_ids(text) for text in texts[:5]])

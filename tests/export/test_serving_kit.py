@@ -4,7 +4,7 @@ import json
 import re
 
 from keras_transformer.export.serving import inputs
-from keras_transformer.export.serving.graphs import ABOUT, SEARCHED_TOKENS
+from keras_transformer.export.serving.graphs import DESCRIPTIONS, SEARCHED_TOKENS
 
 
 def test_the_kit_turns_its_batching_on(repo_root):  # what it says: test_serving_batching.py
@@ -79,5 +79,5 @@ def test_the_memory_that_was_measured_fits_the_limits(repo_root):
 def test_the_kits_page_names_every_signature_and_status(repo_root):
     page = (repo_root / "export" / "serving" / "README.md").read_text("utf-8")
     statuses = {getattr(inputs, name) for name in dir(inputs) if name.isupper()}
-    for word in ABOUT.keys() | {status for status in statuses if isinstance(status, str)}:
+    for word in DESCRIPTIONS.keys() | {status for status in statuses if isinstance(status, str)}:
         assert f"`{word}`" in page, word

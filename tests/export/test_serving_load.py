@@ -1,15 +1,14 @@
 """The load of serving_load.py, small enough for every change."""
 
-import pathlib
 import shutil
 
 import pytest
 
 pytest.importorskip("tensorflow_serving")  # the extra `serving`
 
-from serving_process import load
+from serving_process import SERVER, load
 
-serving_load = load(pathlib.Path(__file__).with_name("serving_load.py"))
+serving_load = load(SERVER.with_name("serving_load.py"))
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_gives_the_same_tokens(tokenizer, sentences, tmp_path, options):
             suppress_sequences=[[tokenizer.pieces[tokenizer.pad_id]],
                                 [tokenizer.pieces[tokenizer.bos_id]]],
         )  # fmt: skip
-        expected = [tokenizer.piece_ids[piece] for piece in result.hypotheses[0]]
+        expected = [tokenizer.pieces.index(piece) for piece in result.hypotheses[0]]
         [ids] = ours.translate_ids(ours.pad([ours.source_ids(sentence)]))
         assert ids == expected
         seen.add(tuple(ids))

@@ -99,6 +99,7 @@ def test_cross_attention_equals_keras(output_dim, key, mask):
     np.testing.assert_allclose(layer(TARGET, SOURCE, key, **arguments), expected, atol=1e-5)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("padding", [None, PADDING])
 @pytest.mark.parametrize("dropout", [0, 0.1])
@@ -256,6 +257,7 @@ def test_scores_in_a_functional_model(cross):
         np.testing.assert_array_equal(actual, real)
 
 
+@pytest.mark.smoke
 def test_steps_equal_the_full_pass():
     layer = self_attention()
     full = array(layer(TARGET, use_causal_mask=True))
@@ -311,6 +313,7 @@ def test_optional_sizes_are_checked(layer_class, name, value):
         layer_class(**{**WIDTHS, "dropout": 1.5})
 
 
+@pytest.mark.smoke
 def test_golden():
     # One head of width 1: Q = K = V = x = (0, ln 2). Scores x_t x_s; softmax of (0, 0) is even,
     # that of (0, ln2 ln2 = 0.480453) is (0.382145, 0.617855), times values (0, 0.693147).

@@ -198,11 +198,11 @@ def test_an_encoder_block_may_be_causal(mask, causal):
 EXTRAS = {
     "no biases": dict(use_bias=False),
     "rotary": dict(rotary=True, key_dim=14),
-    "window": dict(window_size=3),
-    "dot product": dict(score="dot_product"),
-    "additive": dict(score="additive"),
+    "window": dict(attention_window=3),
+    "dot product": dict(attention_score="dot_product"),
+    "additive": dict(attention_score="additive"),
     "additive, rotary, window, pre, rms": {
-        **dict(score="additive", rotary=True, key_dim=2, window_size=2),
+        **dict(attention_score="additive", rotary=True, key_dim=2, attention_window=2),
         **dict(residual="pre", normalization="rms", activation="swiglu", use_bias=False),
     },
 }
@@ -250,13 +250,13 @@ def test_activations_in_blocks(activation):
 SELF_OPTIONS = {
     "plain": {},
     "rotary": dict(rotary=True, key_dim=14),
-    "narrow window": dict(window_size=1),
-    "window": dict(window_size=3),
-    "window of all": dict(window_size=T + 3),
-    "chunks": dict(chunk_size=2),
-    "one chunk": dict(chunk_size=T + 1),
-    "chunks, rotary": dict(chunk_size=3, rotary=True, key_dim=14),
-    "window, rotary": dict(window_size=2, rotary=True, key_dim=14),
+    "narrow window": dict(attention_window=1),
+    "window": dict(attention_window=3),
+    "window of all": dict(attention_window=T + 3),
+    "chunks": dict(attention_chunk=2),
+    "one chunk": dict(attention_chunk=T + 1),
+    "chunks, rotary": dict(attention_chunk=3, rotary=True, key_dim=14),
+    "window, rotary": dict(attention_window=2, rotary=True, key_dim=14),
     "output": dict(output_dim=G, value_dim=2),
 }
 
@@ -265,7 +265,7 @@ SELF_OPTIONS = {
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("option", SELF_OPTIONS)
 def test_self_attention(option, score, causal):
-    options = {**HEADS, **SELF_OPTIONS[option], "score": score}
+    options = {**HEADS, **SELF_OPTIONS[option], "attention_score": score}
     layer = make(MultiHeadSelfAttention, INPUTS.shape, **options)
     if score == "additive":
         assert tuple(layer.score_vector.shape) == (N, options["key_dim"])
@@ -277,11 +277,11 @@ def test_self_attention(option, score, causal):
             assert_all_near(layer(INPUTS, **call, return_attention_scores=True), expected)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 2, 11])
+@pytest.mark.parametrize("attention_chunk", [None, 2, 11])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("keys", [None, KEYS])
-def test_cross_attention(keys, score, chunk_size):
-    options = {**HEADS, "score": score, "chunk_size": chunk_size}
+def test_cross_attention(keys, score, attention_chunk):
+    options = {**HEADS, "attention_score": score, "attention_chunk": attention_chunk}
     shape = None if keys is None else keys.shape
     layer = make(CrossAttention, INPUTS.shape, MEMORY.shape, shape, **options)
     bias = normal(B, N, T, S, seed=6)
@@ -297,7 +297,7 @@ def test_cross_attention(keys, score, chunk_size):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_a_query_that_sees_nothing_gives_the_output_of_a_zero_context(score):
-    layer = make(CrossAttention, INPUTS.shape, MEMORY.shape, **HEADS, score=score)
+    layer = make(CrossAttention, INPUTS.shape, MEMORY.shape, **HEADS, attention_score=score)
     outputs, weights = layer(
         INPUTS, MEMORY, attention_mask=EMPTY_SOURCE, return_attention_scores=True
     )

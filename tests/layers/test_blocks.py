@@ -43,6 +43,7 @@ def wire(block, name, states, sublayer):
     return states + sublayer(norm(states))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("residual", ["post", "pre"])
 def test_encoder_wiring(residual):
     block = encoder(residual=residual)
@@ -53,6 +54,7 @@ def test_encoder_wiring(residual):
     np.testing.assert_allclose(block(INPUTS, attention_mask=PADDING), states, atol=1e-4)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("residual", ["post", "pre"])
 @pytest.mark.parametrize("mask", [None, PADDING])
 def test_decoder_wiring(residual, mask):

@@ -7,7 +7,7 @@ from backend import array, compiled, gradients, in_graph
 from toy_model import D, H, N, U, randomise
 
 from keras_transformer.layers import CrossAttention, MultiHeadSelfAttention
-from keras_transformer.layers.masks import sight_mask
+from keras_transformer.layers.masks import position_mask
 
 B, T, S = 2, 13, 11
 WIDTHS = dict(num_heads=N, key_dim=H, value_dim=U)
@@ -45,23 +45,23 @@ def pair(layer_class=MultiHeadSelfAttention, long=None, **arguments):
     return layers
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 12, 13, 50])
+@pytest.mark.parametrize("attention_chunk", [1, 4, 12, 13, 50])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_chunks_equal_plain_attention(mask, causal, chunk_size):
-    plain, chunks = pair(long=dict(chunk_size=chunk_size))
+def test_chunks_equal_plain_attention(mask, causal, attention_chunk):
+    plain, chunks = pair(long=dict(attention_chunk=attention_chunk))
     expected = array(plain(INPUTS, use_causal_mask=causal, **mask))
     actual = array(chunks(INPUTS, use_causal_mask=causal, **mask))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("window_size", [1, 2, 5, 12, 13, 50])
+@pytest.mark.parametrize("attention_window", [1, 2, 5, 12, 13, 50])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_windows_equal_plain_attention_with_a_band_mask(mask, causal, window_size):
-    plain, window = pair(long=dict(window_size=window_size))
+def test_windows_equal_plain_attention_with_a_band_mask(mask, causal, attention_window):
+    plain, window = pair(long=dict(attention_window=attention_window))
     positions = np.arange(T)
-    band = np.abs(positions[:, None] - positions) < window_size
+    band = np.abs(positions[:, None] - positions) < attention_window
     band = band & mask.get("attention_mask", True)
     arguments = dict(mask, attention_mask=band if band.ndim > 2 else band[None])
     expected = array(plain(INPUTS, use_causal_mask=causal, **arguments))
@@ -69,7 +69,7 @@ def test_windows_equal_plain_attention_with_a_band_mask(mask, causal, window_siz
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-LONG = {"chunks": dict(chunk_size=4), "windows": dict(window_size=T - 1)}
+LONG = {"chunks": dict(attention_chunk=4), "windows": dict(attention_window=T - 1)}
 
 
 @pytest.mark.parametrize("long", LONG.values(), ids=LONG)
@@ -77,10 +77,12 @@ LONG = {"chunks": dict(chunk_size=4), "windows": dict(window_size=T - 1)}
 @pytest.mark.parametrize("run", [lambda run: run, in_graph, compiled])
 def test_gradients_equal_those_of_plain_attention(long, score, run):
     """Of inputs, of biases, of every weight: nothing that is recomputed loses its gradient."""
-    plain, layer = pair(long=long, score=score, rotary=False)
+    plain, layer = pair(long=long, attention_score=score, rotary=False)
     biases = [normal(N, 2 * T - 1, seed=4)]
-    if "window_size" in long:  # the plain layer sees all but the farthest token
-        band = sight_mask(np.arange(T), np.arange(T), causal=True, window=long["window_size"])
+    if "attention_window" in long:  # the plain layer sees all but the farthest token
+        band = position_mask(
+            np.arange(T), np.arange(T), causal=True, window=long["attention_window"]
+        )
     weigh = normal(B, T, D, seed=6)
 
     def gradients_of(layer, mask):
@@ -98,15 +100,15 @@ def test_gradients_equal_those_of_plain_attention(long, score, run):
         values = [array(weight) for weight in layer.trainable_weights]
         return gradients(loss, INPUTS, *biases, *values, wrap=run)
 
-    mask = array(band)[None] if "window_size" in long else None
+    mask = array(band)[None] if "attention_window" in long else None
     for actual, expected in zip(gradients_of(layer, None), gradients_of(plain, mask), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-4)
         assert np.any(expected != 0)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 50])
-def test_cross_attention_in_chunks(chunk_size):
-    plain, chunks = pair(CrossAttention, long=dict(chunk_size=chunk_size))
+@pytest.mark.parametrize("attention_chunk", [1, 4, 50])
+def test_cross_attention_in_chunks(attention_chunk):
+    plain, chunks = pair(CrossAttention, long=dict(attention_chunk=attention_chunk))
     mask = np.arange(S) < np.array([[[4]], [[0]]])  # the second source is empty
     expected = array(plain(INPUTS, SOURCE, attention_mask=mask))
     actual = array(chunks(INPUTS, SOURCE, attention_mask=mask))
@@ -128,7 +130,7 @@ def test_dropout_is_on_in_training_at_its_rate(long):
 
 
 def test_chunks_drop_different_weights():
-    layer = MultiHeadSelfAttention(num_heads=1, key_dim=3, dropout=0.5, chunk_size=4)
+    layer = MultiHeadSelfAttention(num_heads=1, key_dim=3, dropout=0.5, attention_chunk=4)
     inputs = np.ones((1, 16, 3), "float32")
     layer.build(inputs.shape)
     outputs = array(layer(inputs, training=True))[0]
@@ -144,7 +146,7 @@ def test_scores_are_those_of_plain_attention(long):
     np.testing.assert_allclose(outputs, layer(INPUTS, use_causal_mask=True), atol=1e-5)
 
 
-@pytest.mark.parametrize("long", [dict(chunk_size=3), dict(window_size=3)])
+@pytest.mark.parametrize("long", [dict(attention_chunk=3), dict(attention_window=3)])
 def test_lengths_that_the_graph_does_not_know(long):
     _, layer = pair(long=long)
     call = in_graph(
@@ -158,11 +160,13 @@ def test_lengths_that_the_graph_does_not_know(long):
 
 
 def test_one_way_at_a_time():
-    with pytest.raises(ValueError, match="at most one of `chunk_size` and `window_size`.*5 and 7"):
-        MultiHeadSelfAttention(2, 3, chunk_size=5, window_size=7)
+    with pytest.raises(
+        ValueError, match="at most one of `attention_chunk` and `attention_window`.*5 and 7"
+    ):
+        MultiHeadSelfAttention(2, 3, attention_chunk=5, attention_window=7)
 
 
-@pytest.mark.parametrize("name", ["chunk_size", "window_size"])
+@pytest.mark.parametrize("name", ["attention_chunk", "attention_window"])
 @pytest.mark.parametrize("value", [0, -1, 2.5])
 def test_sizes_are_checked(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received: {name}="):

@@ -39,25 +39,25 @@ CASES = {
     ),
     "self-attention, rotary, in chunks": (
         layers.MultiHeadSelfAttention,
-        dict(num_heads=N, key_dim=H + 1, rotary=True, chunk_size=2),
+        dict(num_heads=N, key_dim=H + 1, rotary=True, attention_chunk=2),
         {"inputs": TARGET, "attention_mask": np.tri(T, dtype=bool)[None]},
         {},
     ),
     "self-attention, windowed": (
         layers.MultiHeadSelfAttention,
-        {**ATTENTION, "score": "dot_product", "window_size": 2},
+        {**ATTENTION, "attention_score": "dot_product", "attention_window": 2},
         {"inputs": TARGET},
         {"use_causal_mask": True},
     ),
     "self-attention, additive": (
         layers.MultiHeadSelfAttention,
-        {**ATTENTION, "score": "additive"},
+        {**ATTENTION, "attention_score": "additive"},
         {"inputs": TARGET},
         {},
     ),
     "cross-attention, additive": (
         layers.CrossAttention,
-        {**ATTENTION, "score": "additive"},
+        {**ATTENTION, "attention_score": "additive"},
         {"query": TARGET, "value": SOURCE, "attention_mask": SOURCE_MASK},
         {},
     ),
@@ -183,6 +183,7 @@ CASES = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_contract(case, tmp_path):
     layer_class, arguments, inputs, others = case

@@ -194,7 +194,9 @@ def test_a_bias_is_float32_under_any_policy(layer_class, policy):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "options", [{}, dict(chunk_size=3), dict(window_size=2), dict(score="additive")], ids=str
+    "options",
+    [{}, dict(attention_chunk=3), dict(attention_window=2), dict(attention_score="additive")],
+    ids=str,
 )
 @pytest.mark.parametrize("name", ["relative", "alibi"])
 def test_position_bias_is_added_to_the_scores(name, options, causal):

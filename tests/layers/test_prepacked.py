@@ -12,7 +12,7 @@ from toy_model import sources, talkative_toy, toy_config, toy_transformer
 
 from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, generate
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.lowering import prepacked
+from keras_transformer.layers.lowering import prepacked, tracing
 from keras_transformer.layers.projection import Projection
 from keras_transformer.models import LanguageModel, Transformer
 from keras_transformer.translation import Translator
@@ -60,9 +60,9 @@ def test_layers_give_the_same(small, name, in_blocks, dtype):
             weight.assign(states(*weight.shape, seed=seed))
     inputs = ops.convert_to_tensor(states(2, 3, 6))
     expected = layer(inputs, **options)
-    with prepacked.ready([layer], in_blocks):
+    with tracing.traced(kernels=prepacked.prepacked([layer], in_blocks)):
         made = prepacked.kernel_of(layer)
-        assert isinstance(made, prepacked.Blocks) == in_blocks
+        assert isinstance(made, prepacked.ColumnBlocks) == in_blocks
         found = layer(inputs, **options)
     assert prepacked.kernel_of(layer) is None
     assert dtype_of(found) == dtype_of(expected) and found.shape == expected.shape
@@ -76,11 +76,11 @@ def test_small_kernels_stay_as_they_are():
     layer, table = Projection(255), TokenEmbedding(300, 255)
     layer.build((None, 1000))
     table.build(None)
-    assert layer.ready_kernel(True) is None
-    assert tuple(table.ready_kernel(True).shape) == (255, 300)
+    assert layer.prepacked_kernel(True) is None
+    assert tuple(table.prepacked_kernel(True).shape) == (255, 300)
     large = Projection(256)
     large.build((None, 256))
-    assert isinstance(large.ready_kernel(True), prepacked.Blocks)
+    assert isinstance(large.prepacked_kernel(True), prepacked.ColumnBlocks)
 
 
 def model_of(kind):
@@ -110,13 +110,13 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
     asked, multiplied, kernel_of, product = [], [], prepacked.kernel_of, prepacked.product
 
     def watched(layer):
-        if prepacked._READY.get() is not None:
+        if tracing.kernels():
             asked.append(layer)
             assert kernel_of(layer) is not None, layer.path
         return kernel_of(layer)
 
     def counted(rows, kernel):
-        multiplied.append(isinstance(kernel, prepacked.Blocks))
+        multiplied.append(isinstance(kernel, prepacked.ColumnBlocks))
         return product(rows, kernel)
 
     def found(for_this_cpu):

@@ -16,7 +16,7 @@ from keras_transformer.layers.lowering.cache_slots import (
     no_ancestors,
     write_slots,
 )
-from keras_transformer.layers.lowering.targets import ANYTHING, BATCHES, XLA, traced_for
+from keras_transformer.layers.lowering.tracing import ANYTHING, TENSORFLOW_CPU, XLA, traced
 from keras_transformer.layers.projection import reshape
 
 B, N, S, H = 2, 3, 7, 5
@@ -68,10 +68,10 @@ def test_reshape_infers_one_unknown_size():
     assert shapes == [(2 if NAME == "jax" else None, 15)]
 
 
-@pytest.fixture(params=[ANYTHING, BATCHES, XLA])
+@pytest.fixture(params=[ANYTHING, TENSORFLOW_CPU, XLA])
 def way(request):
     """Every way in which slots are written; on JAX they are one."""
-    with traced_for(request.param):
+    with traced(compiled_for=request.param):
         yield
 
 
@@ -104,8 +104,8 @@ def test_write_slots_writes_every_beam(position, way):
 @pytest.mark.parametrize("length", [1, 3])
 def test_write_slots_in_a_graph_of_unknown_sizes(length, way):
     def write(buffer, update, position):
-        places = ops.arange(ops.shape(buffer)[2])
-        slots = next_slots(ops.shape(update)[2], places, position)
+        slot_ids = ops.arange(ops.shape(buffer)[2])
+        slots = next_slots(ops.shape(update)[2], slot_ids, position)
         slots = slots.in_buffers(ops.shape(buffer)[0], N)
         return write_slots(buffer, update, slots)
 
@@ -132,8 +132,8 @@ def test_buffers_that_begin_alike_are_written_apart(way):
     def write(update, count):
         buffers = empty_slots(ops.shape(update)[0], attention, 0)
         keys, values = (more_slots(more_slots(each, count), 1) for each in buffers)
-        places = ops.arange(count + 1)
-        slots = next_slots(1, places, count).in_buffers(ops.shape(update)[0], N)
+        slot_ids = ops.arange(count + 1)
+        slots = next_slots(1, slot_ids, count).in_buffers(ops.shape(update)[0], N)
         return write_slots(keys, update, slots), write_slots(values, 2 * update, slots)
 
     signature = [KerasTensor((None, N, 1, H)), KerasTensor((), "int32")]

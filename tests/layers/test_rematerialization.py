@@ -17,7 +17,9 @@ pytestmark = tensorflow_only("Keras' modes differ in what works on each backend"
 INPUTS = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
 
 
-@pytest.mark.parametrize("options", [{}, dict(chunk_size=2), dict(normalization="batch")], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, dict(attention_chunk=2), dict(normalization="batch")], ids=str
+)
 def test_gradients_are_the_same(options):
     """With dropout: the masks of the second time are those of the first."""
 

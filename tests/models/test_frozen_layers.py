@@ -130,7 +130,9 @@ def test_low_rank_adapters_stay(tmp_path):
 # --- Layers in a model of one's own ------------------------------------------------------------
 
 LAYERS = {
-    "self-attention": lambda **k: layers.MultiHeadSelfAttention(N, H, score="additive", **k),
+    "self-attention": lambda **k: layers.MultiHeadSelfAttention(
+        N, H, attention_score="additive", **k
+    ),
     "feed-forward": lambda **k: layers.PositionwiseFFN(F, activation="swiglu", **k),
     "block": lambda **k: layers.EncoderBlock(N, H, F, **k),
 }

@@ -51,6 +51,7 @@ def from_embedded(model):
 # --- What may influence what ---------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("length", "width"), [(3, 7), (7, 7), (3, T), (1, 2)])
 def test_influence_is_source_padding_times_target_causality(model, length, width):
     """Moves each source slot and each target slot, and looks which logits move."""
@@ -126,6 +127,7 @@ def test_source_padding_and_what_lies_there_change_nothing(model):
     np.testing.assert_allclose(np.delete(actual, PAD, -1), np.delete(expected, PAD, -1), atol=1e-5)
 
 
+@pytest.mark.smoke
 def test_batch_mates_and_target_padding_change_nothing(model):
     source_ids, target_ids = sources([S, 3, 5]), targets(3, T)
     expected = logits(model, source_ids, target_ids)
@@ -212,6 +214,7 @@ def steps(model, source_ids, target_ids, lengths, slots):
     return np.concatenate(pieces, axis=1)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("slots", [S, S + 6])
 @pytest.mark.parametrize("lengths", [[1] * S, [3] + [1] * (S - 3), [2, 3, 2], [S]])
 def test_steps_equal_the_full_pass_at_every_position(model, lengths, slots):

@@ -71,6 +71,7 @@ def test_fit_refuses_text_with_advice():
         frozen_toy().fit({**inputs, "source_ids": np.array([["a", "b"]])}, labels)
 
 
+@pytest.mark.smoke
 def test_fits_a_tiny_task():
     """Copying three tokens, with dropout off, is learnt by heart in a few steps."""
     model = Transformer(toy_config(encoder_layers=1, decoder_layers=1))
@@ -83,6 +84,7 @@ def test_fits_a_tiny_task():
     assert losses[0] > 2 and losses[-1] < 0.3
 
 
+@pytest.mark.smoke
 def test_config_round_trip():
     model = frozen_toy(residual="pre", dropout=0.1)
     config = model.get_config()

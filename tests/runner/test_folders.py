@@ -12,7 +12,10 @@ from keras_transformer_runner.folders import check_new_folder, check_writable, r
     "files, expected",
     [
         (["experiment.toml"], "which is a run folder of `train`"),
-        (["metadata.json", "model.tflite"], "which is a LiteRT folder of `export`, which `python"),
+        (
+            ["metadata.json", "model.tflite"],
+            "which is a LiteRT folder of `export`, which `keras-transformer-run`",
+        ),
         (["saved_model.pb"], "which is a SavedModel of `export`, which TF Serving and"),
         (["10/saved_model.pb"], "which is a SavedModel of `export`, which TF Serving and"),
         (["prepared.json"], "which is a corpus of `prepare`, which"),

@@ -60,6 +60,7 @@ def test_special_ids_are_fixed_and_distinct(tokenizer):
     assert 5 <= tokenizer.vocab_size <= 90
 
 
+@pytest.mark.smoke
 def test_corpus_text_survives(tokenizer):
     for text in SENTENCES:
         assert tokenizer.decode(tokenizer.encode(text)) == text

@@ -58,14 +58,14 @@ def in_graph(function, of=None, signature=None):
         return _jax_jit(function, of)
     if signature is not None:
         signature = keras.tree.map_structure(_tensor_spec, signature)
-    return _of_tensors(tf.function(function, input_signature=signature))
+    return _of_tensors(tf.function(function, input_signature=signature, autograph=False))
 
 
 def compiled(function, of=None):
     """`function` through XLA; its arguments are those of `in_graph`."""
     if NAME == "jax":
         return _jax_jit(function, of)
-    return _of_tensors(tf.function(function, jit_compile=True))
+    return _of_tensors(tf.function(function, jit_compile=True, autograph=False))
 
 
 def _tensor_spec(spec):

@@ -16,8 +16,8 @@ import numpy as np
 
 DEFAULTS = {
     **dict(residual="post", use_residual=True, use_feed_forward=True, normalization="layer"),
-    **dict(norm_epsilon=1e-6, activation="relu", score="scaled_dot_product"),
-    **dict(rotary=False, window_size=None),
+    **dict(norm_epsilon=1e-6, activation="relu", attention_score="scaled_dot_product"),
+    **dict(rotary=False, attention_window=None),
 }
 
 
@@ -76,8 +76,8 @@ def with_heads(mask):
 
 def attend(layer, options, query, key, value, visible, bias):
     """Equation 1 for every head, and the output product: (B, T, D) and (B, N, T, S) weights."""
-    vector = array(layer.score_vector) if options["score"] == "additive" else None
-    scores_BNTS = scores(query, key, options["score"], vector)
+    vector = array(layer.score_vector) if options["attention_score"] == "additive" else None
+    scores_BNTS = scores(query, key, options["attention_score"], vector)
     if bias is not None:
         scores_BNTS = scores_BNTS + with_heads(bias)
     weights_BNTS = softmax(scores_BNTS, visible)
@@ -96,7 +96,7 @@ def self_attention(layer, options, inputs, mask=None, bias=None, causal=False):
     )
     if options["rotary"]:
         query, key = (rotate(part, np.arange(inputs.shape[1])) for part in (query, key))
-    visible = visible_keys(inputs.shape[1], inputs.shape[1], causal, options["window_size"])
+    visible = visible_keys(inputs.shape[1], inputs.shape[1], causal, options["attention_window"])
     visible = visible if mask is None else visible & with_heads(mask)
     return attend(layer, options, query, key, value, visible, bias)
 
@@ -285,9 +285,9 @@ def block_options(config):
     return {
         **{name: getattr(config, name) for name in names.split()},
         "key_dim": config.key_dim or config.model_dim // config.num_heads,
-        "score": config.attention_score,
+        "attention_score": config.attention_score,
         "rotary": config.positions == "rotary",
-        "window_size": config.attention_window,
+        "attention_window": config.attention_window,
     }
 
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-WEB = pathlib.Path(__file__).parents[1] / "export" / "web"
-SCRIPTS = pathlib.Path(__file__).parent / "export" / "web"
+WEB = pathlib.Path(__file__).parents[2] / "export" / "web"
+SCRIPTS = pathlib.Path(__file__).parents[1] / "export" / "web"
 
 
 def node(*arguments, request=None):

@@ -1,6 +1,7 @@
 """Many clients at once: every answer the same as alone, no failed call, memory flat.
 
-    PYTHONPATH=tests python tests/support/serving_load.py MODELS [--requests 20000] [--texts FILE]
+    PYTHONPATH=tests/support python tests/support/serving_load.py MODELS
+        [--requests 20000] [--texts FILE]
 
 MODELS is a folder of exported versions. It serves them with the stand-in for TF Serving, with the
 kit's batching unless `--no-batching`, calls each text alone first, and then all at once from 16

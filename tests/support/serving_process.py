@@ -10,9 +10,9 @@ import sys
 import tempfile
 from types import SimpleNamespace
 
-TESTS = pathlib.Path(__file__).resolve().parent
-SERVER = TESTS / "export" / "serving_server.py"
-KIT = TESTS.parent / "export" / "serving"
+SUPPORT = pathlib.Path(__file__).resolve().parent
+SERVER = SUPPORT / "serving_server.py"
+KIT = SUPPORT.parents[1] / "export" / "serving"
 CLIENT = KIT / "client.py"
 BATCHING = KIT / "batching.config"
 

@@ -13,8 +13,7 @@ from toy_experiment import write_experiment
 
 from keras_transformer.experiment import load_run
 from keras_transformer.models.checked_data import Ids
-from keras_transformer.training.distribution import is_chief, make_strategy, wait_for
-from keras_transformer.training.replicas import distributed
+from keras_transformer.training.distribution import distributed, is_chief, make_strategy, wait_for
 
 SCRIPT = """
 import json, sys
@@ -27,12 +26,11 @@ if mode == "mirrored":
     (cpu,) = tf.config.list_physical_devices("CPU")
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-from keras_transformer.training.distribution import is_shared, make_strategy
+from keras_transformer.training.distribution import distributed, is_shared, make_strategy
 
 strategy = make_strategy(mode)
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.training.objective import compile_model
-from keras_transformer.training.replicas import distributed
 from keras_transformer.experiment.sections import TrainingSection
 
 config = TransformerConfig(

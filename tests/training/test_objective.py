@@ -17,10 +17,10 @@ from keras_transformer.training import (
     RDropCrossEntropy,
     SmoothedCrossEntropy,
 )
-from keras_transformer.training.accumulation import PerUpdate, weighted_for_accumulation
-from keras_transformer.training.averaging import current_weights
+from keras_transformer.training.data import weighted_for_accumulation
 from keras_transformer.training.objective import compile_model
-from keras_transformer.training.state import Progress, load_state, save_state
+from keras_transformer.training.optimizer import PerUpdate
+from keras_transformer.training.state import Progress, current_weights, load_state, save_state
 
 CONFIG = toy_config(dropout=0.0, decoder_layers=1)
 PAD = CONFIG.pad_id

@@ -51,7 +51,7 @@ def test_details_tell_what_translate_gives(translators, tokenizer, name):
     assert [found[0].text for found in details] == translator.translate(TEXTS)
     for text, found in zip(TEXTS, details, strict=True):
         if not text.strip():
-            assert found == [Translation("", (), 0.0, (), False, ())]
+            assert found == [Translation("", (), 0.0, False, (), ())]
             continue
         assert len(found) == translator.strategy.beams if name != "beam" else len(found) == 2
         for one in found:
@@ -81,7 +81,7 @@ def test_scores_of_texts_are_those_of_their_ids(translators, tokenizer):
     ids = (*tokenizer.encode("ab c"), tokenizer.eos_id)
     texts, rows = translator.score(["cab", "", "a"], ["ab c", "", ""]), [ids, (), (ids[-1],)]
     assert [one.ids for one in texts] == rows
-    assert texts[1] == Translation("", (), 0.0, (), False)
+    assert texts[1] == Translation("", (), 0.0, False, ())
     assert texts[2].score < 0 and not texts[0].truncated
     assert translator.score(["cab"], [ids])[0].ids == texts[0].ids
 
@@ -181,7 +181,7 @@ def test_pieces_join_to_the_text_of_any_ids(kind, tokenizer):
     for length in [0, 1, 2, 3, *[11] * 60]:
         ids = [int(t) for t in rng.integers(0, tokenizer.vocab_size, length) if t not in special]
         if kind in ("bytes", "byte fallback") and length % 2:
-            first = tokenizer.piece_ids["<0x00>"]
+            first = tokenizer.pieces.index("<0x00>")
             ids = [first + byte for byte in utf8[rng.integers(0, 3) :]] + ids
         pieces = list(growing_text(ids, tokenizer))
         assert "".join(pieces) == tokenizer.decode(ids)

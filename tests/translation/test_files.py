@@ -11,8 +11,8 @@ import types
 
 import pytest
 
+from keras_transformer.translation import Translation
 from keras_transformer.translation.files import FileFormat, translate_file
-from keras_transformer.translation.translation import Translation
 from keras_transformer_runner.atomic import TargetInUseError
 
 
@@ -35,7 +35,7 @@ class Upper:
 
     def translate_with_details(self, texts, *, n_best):
         return [
-            [Translation(text.upper() * (n + 1), (), -float(n), (), n > 0) for n in range(n_best)]
+            [Translation(text.upper() * (n + 1), (), -float(n), n > 0) for n in range(n_best)]
             for text in texts
         ]
 

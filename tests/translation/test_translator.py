@@ -170,6 +170,7 @@ def translator(text_model, tokenizer):
     return Translator(text_model, tokenizer, Greedy(extra_length=5), batch_size=3)
 
 
+@pytest.mark.smoke
 def test_a_translation_is_the_decoded_text_of_its_ids(translator, text_model, tokenizer):
     expected = []
     for text in TEXTS:
@@ -180,6 +181,7 @@ def test_a_translation_is_the_decoded_text_of_its_ids(translator, text_model, to
     assert len(set(expected)) > 3
 
 
+@pytest.mark.smoke
 def test_order_and_batches_change_nothing(translator):
     expected = dict(zip(TEXTS, translator.translate(TEXTS), strict=True))
     for seed in range(3):

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer.translation import workers
+from keras_transformer.translation import Translation, workers
 from keras_transformer.translation.files import FileFormat, translate_file
-from keras_transformer.translation.translation import Translation
 from keras_transformer.translation.workers import Workers, even_batches
 
 
@@ -40,8 +39,7 @@ class Reversing:
 
     def translate_with_details(self, texts, *, n_best):
         return [
-            [Translation(text[::-1], (), -float(n), (), False) for n in range(n_best)]
-            for text in texts
+            [Translation(text[::-1], (), -float(n), False) for n in range(n_best)] for text in texts
         ]
 
 

@@ -4,7 +4,7 @@ The decoding loop lies in the bodies of WHILE ops, where no calibrator looks. So
 taken in one full pass over source and target, which by construction computes what the cached steps
 compute, and are carried over to the loop by the weights themselves: a product is known by the
 rows of its matrix, which the converter may have put together or split. Both graphs are traced with
-nothing folded into weights (see `layers.folding`).
+nothing folded into weights (see `layers.lowering.tracing`).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.layers.lowering.folding import kept_apart
+from keras_transformer.layers.lowering.tracing import traced
 
 _SIGNATURE = "full_pass"
 MOST_SENTENCES = 256
@@ -84,7 +84,7 @@ class FullPass(tf.Module):
             return {"output": model(inputs, training=False)}
 
         specs = {name: tf.TensorSpec((1, None), tf.int32, name=name) for name in self._names}
-        self.run = tf.function(run).get_concrete_function(**specs)
+        self.run = tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
 def statistics(calibration, converted):
@@ -98,7 +98,7 @@ def statistics(calibration, converted):
 
     from keras_transformer.export.litert import flatbuffer
 
-    with kept_apart():  # as the graphs that the numbers are for
+    with traced(weight_folding=False):  # as the graphs that the numbers are for
         module = FullPass(calibration.model)
     content = converted(module, {_SIGNATURE: module.run})
     products = list(flatbuffer.products(flatbuffer.read(content)))

@@ -1,6 +1,5 @@
 """All modes of one model side by side: what each costs, and what it loses."""
 
-import dataclasses
 import json
 import os
 import platform
@@ -8,21 +7,22 @@ import shutil
 
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.export_translator import (
-    Expected,
+    PythonAnswers,
     calibration_for,
     device_translator,
     write_mode,
 )
-from keras_transformer.export.litert.measure import measure
 from keras_transformer.export.litert.modes import MODES, mode_named
+from keras_transformer.export.litert.writer import search_settings
 from keras_transformer.export.parity import checked_references, checked_samples
+from keras_transformer.plots import plot_lines
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.folder import FILES, REPORT
+from keras_transformer_runner.measure import measure
 
 _JSON = "report.json"
 _FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))
 _TIMED = 200  # sentences, for latency and memory
-_KEEPS, _REFUSED, _PYTHON = "#2f6db5", "#b0b0b0", "#d1632b"
 _KEPT = ("size_bytes", "identical", "token_agreement", "bleu", "ops")
 
 
@@ -74,12 +74,12 @@ def compare_modes(
     references = checked_references(references, samples, bleu_tokenize)
     replaces = _FILES if overwrite else None
     with new_folder(path, replaces=replaces, mark=_JSON, what="an export") as folder:
-        expected = Expected.of(translator, samples, references, bleu_tokenize)
+        answers = PythonAnswers.translated_by(translator, samples, references, bleu_tokenize)
         rows = {}
         for mode in modes:
-            calibration = calibration_for(mode, translator, expected, calibration_samples)
-            rows[mode] = _mode(folder / mode, translator, mode, expected, calibration)
-        report = {**_head(translator, expected), "modes": rows}
+            calibration = calibration_for(mode, translator, answers, calibration_samples)
+            rows[mode] = _mode(folder / mode, translator, mode, answers, calibration)
+        report = {**_head(translator, answers), "modes": rows}
         (folder / _JSON).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         (folder / "report.md").write_text(markdown(report), encoding="utf-8")
         figure = plot(report)
@@ -88,26 +88,25 @@ def compare_modes(
     return report
 
 
-def _head(translator, expected):
-    strategy = translator.strategy
+def _head(translator, answers):
     return {
         "parameters": translator.model.count_params(),
-        "search": {"name": type(strategy).__name__, **dataclasses.asdict(strategy)},
-        "sentences": len(expected.samples),
-        "python_bleu": expected.bleu,
+        "search": search_settings(translator.strategy),
+        "sentences": len(answers.samples),
+        "python_bleu": answers.bleu,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
     }
 
 
-def _mode(folder, translator, mode, expected, calibration):
+def _mode(folder, translator, mode, answers, calibration):
     """One mode's figures; its folder stays only if it keeps its promise."""
     folder.mkdir()
-    found = write_mode(folder, translator, mode, expected, calibration)
+    found = write_mode(folder, translator, mode, answers, calibration)
     found.write(folder / REPORT)
     row = {name: getattr(found, name) for name in _KEPT}
     row["bytes_a_parameter"] = (folder / "model.tflite").stat().st_size / found.parameters
     row["runtime"] = found.runtime
-    row.update(measure(folder, expected.samples[:_TIMED]))
+    row.update(measure(folder, answers.samples[:_TIMED]))
     row["refused"] = [reason.partition(", first at")[0] for reason in found.broken_promises()]
     if row["refused"]:
         shutil.rmtree(folder)
@@ -188,45 +187,26 @@ def plot(report):
     Returns:
         A `matplotlib.figure.Figure`, or `None` where matplotlib is not installed.
     """
+    python_bleu, rows = report["python_bleu"], report["modes"].values()
+    sizes = [row["size_bytes"] / 1e6 for row in rows]
+    names = [mode + " (refused)" * bool(row["refused"]) for mode, row in report["modes"].items()]
+
+    def points(values):
+        return {
+            name: ([size], [value]) for name, size, value in zip(names, sizes, values, strict=True)
+        }
+
+    speed = points([row["tokens_a_second"] for row in rows])
+    if python_bleu is None:
+        quality = points([100 * row["token_agreement"] for row in rows])
+        panels = {"tokens as in Python, %": quality, "tokens a second": speed}
+    else:
+        quality = points([row["bleu"] for row in rows])
+        quality["Python"] = ([0, max(sizes)], [python_bleu, python_bleu])
+        panels = {"BLEU": quality, "tokens a second": speed}
     try:
-        from matplotlib.figure import Figure
+        figure = plot_lines(panels, x_label="MB on disk")
     except ImportError:
         return None
-    figure = Figure(figsize=(9.6, 4.0), dpi=120, layout="constrained", facecolor="white")
-    quality, speed = figure.subplots(1, 2)
-    rows = report["modes"].values()
-    if report["python_bleu"] is None:
-        agreement = [100 * row["token_agreement"] for row in rows]
-        _points(quality, report, "tokens as in Python, %", agreement)
-    else:
-        _points(quality, report, "BLEU", [row["bleu"] for row in rows])
-        quality.axhline(report["python_bleu"], color=_PYTHON, linewidth=1, linestyle="--")
-        quality.annotate(
-            "Python", (1, report["python_bleu"]), (-4, -11), color=_PYTHON, ha="right",
-            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
-        )  # fmt: skip
-    _points(speed, report, "tokens a second", [row["tokens_a_second"] for row in rows])
-    speed.set_ylim(bottom=0)
+    figure.axes[1].set_ylim(bottom=0)
     return figure
-
-
-def _points(axis, report, title, values):
-    """A dot for each mode: its size to the right, a value upwards."""
-    rows = report["modes"]
-    sizes = [row["size_bytes"] / 1e6 for row in rows.values()]
-    above = []  # points with their names above them
-    for (mode, row), size, value in zip(rows.items(), sizes, values, strict=True):
-        color = _REFUSED if row["refused"] else _KEEPS
-        axis.plot(size, value, "o", color=color, markersize=6)
-        near = [0.1 * max(sizes), 0.08 * (max(values) - min(values))]
-        is_free = all(abs(size - x) > near[0] or abs(value - y) > near[1] for x, y in above)
-        above += [(size, value)] if is_free else []
-        place = (5, 4) if is_free else (5, -11)
-        axis.annotate(mode, (size, value), place, textcoords="offset points", fontsize=8)
-    axis.set_title(title, fontsize=11, loc="left")
-    axis.set_xlabel("MB on disk", color="#555555")
-    axis.set_xlim(0, 1.25 * max(sizes))
-    axis.margins(y=0.15)
-    axis.grid(color="#e6e6e6", linewidth=0.8)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)

@@ -1,11 +1,12 @@
 """Graphs of TensorFlow -> the bytes of a LiteRT file, in any `Mode`."""
 
-import contextlib
 import functools
 import tempfile
 
+import tensorflow as tf
+
 from keras_transformer.export.litert.modes import mode_named
-from keras_transformer.layers.lowering.folding import kept_apart
+from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer.quiet import quiet
 
 # A flatbuffer's offsets have 31 bits; a little is left for the graph.
@@ -34,7 +35,7 @@ def convert(module, mode, calibration=None, place=None):
 
     Args:
         module: A `tf.Module` with a dict `signatures` of concrete functions, which are traced when
-            it is asked for: a quantized mode wants graphs of its own (see `layers.folding`).
+            it is asked for: a quantized mode has its own graphs (see `layers.lowering.tracing`).
         mode: Key of `MODES`.
         calibration: A `calibration.Calibration`; required by modes that are calibrated.
         place: Where files lie meanwhile: the folder of the export, which is removed if the process
@@ -59,7 +60,7 @@ def convert(module, mode, calibration=None, place=None):
             f"Received: calibration={calibration!r}"
         )
     is_quantized = number_format.weight_bits <= 8
-    with kept_apart() if is_quantized else contextlib.nullcontext():
+    with traced(weight_folding=not is_quantized):
         signatures = module.signatures
     to_file = functools.partial(float_file, place=place)
     graph = flatbuffer.read(to_file(module, signatures))
@@ -80,8 +81,6 @@ def float_file(module, signatures, place=None):
         signatures: A dict of concrete functions.
         place: As in `convert`.
     """
-    import tensorflow as tf
-
     with tempfile.TemporaryDirectory(dir=place) as folder, quiet():
         tf.saved_model.save(module, folder, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(

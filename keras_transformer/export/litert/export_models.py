@@ -1,9 +1,6 @@
 """Exports for devices of models that are no encoder-decoder: classifiers and language models."""
 
-import dataclasses
 import functools
-import json
-import time
 
 import keras
 import numpy as np
@@ -12,26 +9,28 @@ from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding import Greedy, generate
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.export.backend import check_backend
-from keras_transformer.export.litert.conversion import (
-    check_size as check_model_size,
-)
-from keras_transformer.export.litert.conversion import convert
+from keras_transformer.export.litert.calibration import Calibration
+from keras_transformer.export.litert.conversion import check_size as check_model_size
 from keras_transformer.export.litert.graphs import (
     ClassifierModule,
     LanguageModelModule,
     check_search,
 )
 from keras_transformer.export.litert.modes import mode_named
-from keras_transformer.export.parity import (
-    ParityError,
-    ParityReport,
-    checked_samples,
-    compare,
+from keras_transformer.export.litert.writer import (
+    DeviceContents,
+    new_export,
+    parity_report,
+    search_settings,
+    timed_answers,
+    write_folder,
 )
+from keras_transformer.export.parity import ParityError, checked_samples, compare
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
-from keras_transformer_runner import folder as device_folder
-from keras_transformer_runner.integrity import sealed
+from keras_transformer.translation.guides import check_tokenizer
+from keras_transformer.translation.translator import pad_rows
+from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.runner import Runner
 
 _BATCH = 64  # prompts that Python continues at a time
@@ -85,33 +84,32 @@ def export_classifier(
     _check_kind(model, (SequenceClassifier, TokenClassifier))
     check_flag(adds_eos=adds_eos)
     labels = _checked_labels(labels, model.num_classes)
-    extra = {"adds_eos": adds_eos, "num_classes": model.num_classes}
+    samples = checked_samples(samples)
+    model = _prepared(model, mode, max_source_length)
+    settings = {"adds_eos": adds_eos, "num_classes": model.num_classes}
     if labels:
-        extra["labels"] = labels
-    export = _Export(_prepared(model), tokenizer, mode, checked_samples(samples), max_source_length)
-    export.check_tokenizer(model.config.vocab_size)
-    end = [tokenizer.eos_id] if adds_eos else []
-    rows = export.rows(end)
+        settings["labels"] = labels
+    module = ClassifierModule(model)
+    contents = _contents("classify", model, module, tokenizer, max_source_length, settings)
+    check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
+    rows = _rows(contents, samples, [tokenizer.eos_id] if adds_eos else [])
     if not all(rows):
         raise ValueError(
             "every text to classify must have an id. Received: "
-            f"{export.samples[rows.index([])]!r}, which has none"
+            f"{samples[rows.index([])]!r}, which has none"
         )
-    outputs = [_as_array(export.model(np.array([row], "int32"), training=False))[0] for row in rows]
-    expected = [keras.ops.softmax(logits, axis=-1) for logits in outputs]
-    expected = [_as_array(probabilities) for probabilities in expected]
-    calibrated = [{"source_ids": row} for row in rows]
-    with device_folder.new_export(path, overwrite) as folder:
-        graph = export.write(folder, "classify", ClassifierModule(export.model), calibrated, extra)
-        runner, seconds = export.timed(folder, "classify")
-        received = [runner.classify_ids(row) for row in rows]
-        pairs = (
-            [_class_pair(x, extra.get("labels")) for x in both] for both in (expected, received)
-        )
-        report = export.report(folder, graph, compare(export.samples, *pairs), seconds).check()
+    expected = [_probabilities(model, row) for row in rows]
+    calibration = Calibration(model, [{"source_ids": row} for row in rows])
+    with new_export(path, overwrite) as folder:
+        graph = write_folder(folder, contents, mode, calibration)
+        runner = Runner(folder)
+        received, seconds = timed_answers(runner, runner.classify_ids, samples)
+        pairs = ([_class_pair(x, labels) for x in both] for both in (expected, received))
+        found = compare(samples, *pairs)
+        report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         if mode == "float32":
             _check_probabilities(expected, received)
-        report.write(folder / device_folder.REPORT)
+        report.write(folder / REPORT)
     return report
 
 
@@ -154,107 +152,54 @@ def export_language_model(
     _check_kind(model, (LanguageModel,))
     strategy = Greedy() if strategy is None else strategy
     check_search(strategy)
-    export = _Export(_prepared(model), tokenizer, mode, checked_samples(samples), max_source_length)
-    export.check_tokenizer(model.config.target_size)
-    rows = export.rows([])
-    answers = _continued(export.model, rows, strategy)
+    samples = checked_samples(samples)
+    model = _prepared(model, mode, max_source_length)
+    settings = {"search": search_settings(strategy)}
+    module = LanguageModelModule(model, strategy)
+    contents = _contents("generate", model, module, tokenizer, max_source_length, settings)
+    check_tokenizer(tokenizer, "tokenizer", model.config, model.config.target_size)
+    rows = _rows(contents, samples, [])
+    expected = _continued(model, rows, strategy)
     bos_id = model.config.bos_id
-    calibrated = [{"token_ids": [bos_id, *answer]} for answer in answers]
-    extra = {"search": {"name": type(strategy).__name__, **dataclasses.asdict(strategy)}}
-    with device_folder.new_export(path, overwrite) as folder:
-        module = LanguageModelModule(export.model, strategy)
-        graph = export.write(folder, "generate", module, calibrated, extra)
-        runner, seconds = export.timed(folder, "generate")
-        received = [runner.generate_ids(row) for row in rows]
+    calibration = Calibration(model, [{"token_ids": [bos_id, *answer]} for answer in expected])
+    with new_export(path, overwrite) as folder:
+        graph = write_folder(folder, contents, mode, calibration)
+        runner = Runner(folder)
+        received, seconds = timed_answers(runner, runner.generate_ids, samples)
         pairs = (
             [(tokenizer.decode(ids), ids[len(row) :]) for row, ids in zip(rows, both, strict=True)]
-            for both in (answers, received)
+            for both in (expected, received)
         )
-        report = export.report(folder, graph, compare(export.samples, *pairs), seconds).check()
-        report.write(folder / device_folder.REPORT)
+        found = compare(samples, *pairs)
+        report = parity_report(folder, contents, mode, graph, seconds, **found).check()
+        report.write(folder / REPORT)
     return report
 
 
-class _Export:
-    """What both exports share: checks, files and the report."""
+def _contents(signature, model, module, tokenizer, max_source_length, settings):
+    """The `DeviceContents` of a model of one stack."""
+    longest = model.config.max_positions or max_source_length
+    return DeviceContents(
+        signature=signature,
+        model=model,
+        module=module,
+        tokenizer=tokenizer,
+        target_tokenizer=tokenizer,
+        max_source_length=min(max_source_length, longest),
+        tensors={},
+        settings={"max_positions": model.config.max_positions, **settings},
+    )
 
-    def __init__(self, model, tokenizer, mode, samples, max_source_length):
-        check_size(max_source_length=max_source_length)
-        self.model, self.tokenizer, self.samples = model, tokenizer, samples
-        self.mode, self.promise = mode, mode_named(mode)
-        longest = model.config.max_positions or max_source_length
-        self.max_source_length = min(max_source_length, longest)
 
-    def check_tokenizer(self, vocab_size):
-        config, tokenizer = self.model.config, self.tokenizer
-        special = {name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
-        for name, ours in {"vocab_size": vocab_size, **special}.items():
-            theirs = getattr(tokenizer, name)
-            if ours != theirs:
-                raise ValueError(
-                    f"`tokenizer` and the model must have the same `{name}`. "
-                    f"Received: tokenizer {theirs}, model {ours}"
-                )
-        self.vocab_size = vocab_size
-
-    def rows(self, end):
-        """The ids of each sample, with `end` behind them."""
-        rows = [[*self.tokenizer.encode(sample), *end] for sample in self.samples]
-        longest = max(map(len, rows))
-        if longest > self.max_source_length:
-            raise ValueError(
-                f"a sample must have at most `max_source_length` = {self.max_source_length} "
-                f"tokens. Received: {longest}"
-            )
-        return rows
-
-    def write(self, folder, signature, module, calibrated, extra):
-        """Fills the folder; returns the graph of its file."""
-        calibration = None
-        if self.promise.is_calibrated:
-            from keras_transformer.export.litert.calibration import Calibration
-
-            calibration = Calibration(self.model, calibrated)
-        content, graph = convert(module, self.mode, calibration, folder)
-        (folder / device_folder.MODEL_FILE).write_bytes(content)
-        self.tokenizer.save(folder / f"{device_folder.TOKENIZER}{self.tokenizer.file_suffix}")
-        config = self.model.config
-        metadata = {
-            **{"format": device_folder.FORMAT, "mode": self.mode, "signature": signature},
-            **{"vocab_size": self.vocab_size, "target_vocab_size": self.vocab_size},
-            **{name: getattr(config, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
-            **{"max_source_length": self.max_source_length},
-            **{"max_positions": config.max_positions, **extra},
-            "sha256": device_folder.checksums(folder),
-        }
-        text = json.dumps(sealed(metadata), indent=2, ensure_ascii=False) + "\n"
-        (folder / device_folder.METADATA_FILE).write_text(text, encoding="utf-8")
-        return graph
-
-    def timed(self, folder, method):
-        """A runner of the folder, and its mean seconds a sample after one warm-up."""
-        runner = Runner(folder)
-        answer = getattr(runner, method)
-        answer(self.samples[:1])
-        start = time.perf_counter()
-        answer(self.samples)
-        return runner, (time.perf_counter() - start) / len(self.samples)
-
-    def report(self, folder, graph, counts, seconds):
-        from keras_transformer.export.litert import flatbuffer
-
-        return ParityReport(
-            artefact="litert",
-            mode=self.mode,
-            **counts,
-            promised_agreement=self.promise.promised_agreement,
-            size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
-            seconds_a_sample=seconds,
-            ops=flatbuffer.op_names(graph),
-            parameters=self.model.count_params(),
-            weight_bytes=flatbuffer.weight_bytes(graph),
-            promised_bytes=self.promise.promised_bytes,
+def _rows(contents, samples, end):
+    """The ids of each sample, with `end` behind them."""
+    rows = [[*contents.tokenizer.encode(sample), *end] for sample in samples]
+    longest, limit = max(map(len, rows)), contents.max_source_length
+    if longest > limit:
+        raise ValueError(
+            f"a sample must have at most `max_source_length` = {limit} tokens. Received: {longest}"
         )
+    return rows
 
 
 def _check_kind(model, kinds):
@@ -263,9 +208,11 @@ def _check_kind(model, kinds):
         raise TypeError(f"`model` must be a {names}. Received: {type(model).__name__}")
 
 
-def _prepared(model):
+def _prepared(model, mode, max_source_length):
     """The model in float32, once it is known that it can be exported."""
     check_backend()
+    check_size(max_source_length=max_source_length)
+    mode_named(mode)
     check_model_size(model)
     return in_float32(model)
 
@@ -300,21 +247,19 @@ def _check_probabilities(expected, received):
         )
 
 
+def _probabilities(model, row):
+    """Python's probabilities for the ids of one text."""
+    logits = model(np.array([row], "int32"), training=False)[0]
+    return keras.ops.convert_to_numpy(keras.ops.softmax(logits, axis=-1))
+
+
 def _continued(model, rows, strategy):
     """Python's ids for each prompt, without EOS and pads."""
     config = model.config
     run = compiled(functools.partial(generate, model, strategy=strategy), model)
     answers = []
     for start in range(0, len(rows), _BATCH):
-        batch = rows[start : start + _BATCH]
-        width = max(1, max(map(len, batch)))
-        prompts = np.full((len(batch), width), config.pad_id, "int32")
-        for row, ids in zip(prompts, batch, strict=True):
-            row[: len(ids)] = ids
-        for ids in _as_array(run(prompts).ids):
+        prompts = pad_rows(rows[start : start + _BATCH], config.pad_id)
+        for ids in keras.ops.convert_to_numpy(run(prompts).ids):
             answers.append([int(x) for x in ids if x not in (config.pad_id, config.eos_id)])
     return answers
-
-
-def _as_array(tensor):
-    return keras.ops.convert_to_numpy(tensor)

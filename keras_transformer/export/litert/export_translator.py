@@ -1,14 +1,10 @@
 """Export for devices: one LiteRT file with the whole decoding loop inside."""
 
-import contextlib
-import dataclasses
-import importlib.metadata
-import json
-import time
 from typing import NamedTuple
 
 from keras_transformer.export.backend import check_backend
-from keras_transformer.export.litert.conversion import check_size, convert
+from keras_transformer.export.litert.calibration import MOST_SENTENCES, Calibration
+from keras_transformer.export.litert.conversion import check_size
 from keras_transformer.export.litert.graphs import (
     DEVICE_SIGNATURE,
     DeviceModule,
@@ -16,9 +12,17 @@ from keras_transformer.export.litert.graphs import (
     check_signatures,
 )
 from keras_transformer.export.litert.modes import MODES, mode_named
+from keras_transformer.export.litert.writer import (
+    DeviceContents,
+    new_export,
+    parity_report,
+    runtime,
+    search_settings,
+    timed_answers,
+    write_folder,
+)
 from keras_transformer.export.parity import (
     ParityError,
-    ParityReport,
     bleu,
     checked_references,
     checked_samples,
@@ -27,8 +31,7 @@ from keras_transformer.export.parity import (
 from keras_transformer.models import Transformer
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation import Translator
-from keras_transformer_runner import folder as files
-from keras_transformer_runner.integrity import sealed
+from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.runner import Runner
 
 __all__ = ["MODES", "export_litert"]
@@ -100,11 +103,11 @@ def export_litert(
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
-    with files.new_export(path, overwrite) as folder:
-        expected = Expected.of(translator, samples, references, bleu_tokenize)
-        calibration = calibration_for(mode, translator, expected, calibration_samples)
-        report = write_mode(folder, translator, mode, expected, calibration, signatures).check()
-        report.write(folder / files.REPORT)
+    with new_export(path, overwrite) as folder:
+        answers = PythonAnswers.translated_by(translator, samples, references, bleu_tokenize)
+        calibration = calibration_for(mode, translator, answers, calibration_samples)
+        report = write_mode(folder, translator, mode, answers, calibration, signatures).check()
+        report.write(folder / REPORT)
     return report
 
 
@@ -123,7 +126,7 @@ def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_l
     )
 
 
-class Expected(NamedTuple):
+class PythonAnswers(NamedTuple):
     """Sentences and Python's answers to them, the same for all modes."""
 
     samples: list
@@ -135,7 +138,7 @@ class Expected(NamedTuple):
     bleu: float | None
 
     @classmethod
-    def of(cls, translator, samples, references=None, bleu_tokenize="13a"):
+    def translated_by(cls, translator, samples, references=None, bleu_tokenize="13a"):
         """Lets Python translate the sentences."""
         source_ids = [translator.source_ids(sample) for sample in samples]
         target_ids = translator.translate_ids(translator.pad(source_ids))
@@ -144,112 +147,72 @@ class Expected(NamedTuple):
         return cls(samples, source_ids, target_ids, texts, references, bleu_tokenize, score)
 
 
-def calibration_for(mode, translator, expected, samples=None):
+def calibration_for(mode, translator, answers, samples=None):
     """The sentences that a mode is calibrated on with Python's answers, or `None`."""
     if not MODES[mode].is_calibrated:
         return None
-    from keras_transformer.export.litert.calibration import (
-        MOST_SENTENCES,
-        Calibration,
-    )
-
     if samples is not None:
-        expected = Expected.of(translator, checked_samples(samples)[:MOST_SENTENCES])
+        samples = checked_samples(samples)[:MOST_SENTENCES]
+        answers = PythonAnswers.translated_by(translator, samples)
     bos_id = translator.model.config.bos_id
-    pairs = zip(expected.source_ids, expected.target_ids, strict=True)
+    pairs = zip(answers.source_ids, answers.target_ids, strict=True)
     rows = [{"source_ids": a, "target_ids": [bos_id, *b]} for a, b in pairs]
     return Calibration(translator.model, rows)
 
 
-def write_mode(
-    folder, translator, mode, expected, calibration=None, signatures=(DEVICE_SIGNATURE,)
-):
+def write_mode(folder, translator, mode, answers, calibration=None, signatures=(DEVICE_SIGNATURE,)):
     """Fills a folder with the export in one mode and runs it.
 
     Returns:
         A `ParityReport` whose promises have not been checked.
     """
-    module = DeviceModule(translator.model, translator.strategy, signatures)
-    content, graph = convert(module, mode, calibration, folder)
-    (folder / files.MODEL_FILE).write_bytes(content)
-    tokenizer, target = translator.tokenizer, translator.target_tokenizer
-    tokenizer.save(folder / f"{files.TOKENIZER}{tokenizer.file_suffix}")
-    if target is not tokenizer:
-        target.save(folder / f"{files.TARGET_TOKENIZER}{target.file_suffix}")
-    metadata = _metadata(folder, translator, mode)
-    (folder / files.METADATA_FILE).write_text(json.dumps(sealed(metadata), indent=2) + "\n")
-    return _parity(folder, translator, mode, expected, graph)
+    contents = _contents(translator, signatures)
+    graph = write_folder(folder, contents, mode, calibration)
+    runner, samples = Runner(folder), answers.samples
+    received, seconds = timed_answers(runner, runner.translate_ids, samples)
+    texts = [runner.decode(ids) for ids in received]
+    _check_steps(runner, samples, texts)
+    python = list(zip(answers.texts, answers.target_ids, strict=True))
+    return parity_report(
+        folder,
+        contents,
+        mode,
+        graph,
+        seconds,
+        **compare(samples, python, list(zip(texts, received, strict=True))),
+        bleu=bleu(texts, answers.references, answers.bleu_tokenize),
+        python_bleu=answers.bleu,
+        promised_bleu_loss=MODES[mode].promised_bleu_loss,
+        runtime=runtime(),
+    )
 
 
-def runtime():
-    """Name and version of the LiteRT runtime here."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return f"ai-edge-litert {importlib.metadata.version('ai-edge-litert')}"
-    return "ai-edge-litert"
-
-
-def _metadata(folder, translator, mode):
-    config = translator.model.config
-    return {
-        "format": files.FORMAT,
-        "mode": mode,
-        "signature": DEVICE_SIGNATURE,
-        "max_positions": config.max_positions,
-        "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
-        "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
-        "vocab_size": config.vocab_size,
-        "target_vocab_size": config.target_size,
-        "pad_id": config.pad_id,
-        "unk_id": config.unk_id,
-        "bos_id": config.bos_id,
-        "eos_id": config.eos_id,
-        "max_source_length": translator.max_source_length,
-        "search": {
-            "name": type(translator.strategy).__name__,
-            **dataclasses.asdict(translator.strategy),
+def _contents(translator, signatures):
+    model, strategy = translator.model, translator.strategy
+    return DeviceContents(
+        signature=DEVICE_SIGNATURE,
+        model=model,
+        module=DeviceModule(model, strategy, signatures),
+        tokenizer=translator.tokenizer,
+        target_tokenizer=translator.target_tokenizer,
+        max_source_length=translator.max_source_length,
+        tensors={
+            "max_positions": model.config.max_positions,
+            "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
+            "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
         },
-        "sha256": files.checksums(folder),
-    }
+        settings={"search": search_settings(strategy)},
+    )
 
 
-def _check_steps(device, samples, texts):
+def _check_steps(runner, samples, texts):
     """Raises ParityError unless `decode_step`, where there is one, gives what `translate` does."""
-    if "next_ids" not in device.step_outputs:
+    if "next_ids" not in runner.step_outputs:
         return
     for sample, text in zip(samples, texts, strict=True):
-        streamed = "".join(device.stream(sample))
+        streamed = "".join(runner.stream(sample))
         if streamed != text:
             raise ParityError(
                 "`decode_step` must give what `translate` gives. Received: "
                 f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
             )
-
-
-def _parity(folder, translator, mode, expected, graph):
-    from keras_transformer.export.litert import flatbuffer
-
-    device = Runner(folder)
-    samples, promise = expected.samples, MODES[mode]
-    device.translate(samples[:1])
-    start = time.perf_counter()
-    received = [device.translate_ids(device.encode(sample)) for sample in samples]
-    seconds = (time.perf_counter() - start) / len(samples)
-    texts = [device.decode(ids) for ids in received]
-    _check_steps(device, samples, texts)
-    pairs = zip(expected.texts, expected.target_ids, strict=True)
-    return ParityReport(
-        artefact="litert",
-        mode=mode,
-        **compare(samples, list(pairs), list(zip(texts, received, strict=True))),
-        promised_agreement=promise.promised_agreement,
-        size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
-        seconds_a_sample=seconds,
-        ops=flatbuffer.op_names(graph),
-        bleu=bleu(texts, expected.references, expected.bleu_tokenize),
-        python_bleu=expected.bleu,
-        promised_bleu_loss=promise.promised_bleu_loss,
-        parameters=translator.model.count_params(),
-        weight_bytes=flatbuffer.weight_bytes(graph),
-        promised_bytes=promise.promised_bytes,
-        runtime=runtime(),
-    )

@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.decoding import Greedy, Sampling, decode, generate
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits
-from keras_transformer.export.backend import variables
+from keras_transformer.export.backend import traced, variables
 from keras_transformer.layers import masks
 from keras_transformer.models.cache import Cache
 
@@ -80,10 +80,7 @@ class DeviceModule(tf.Module):
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
-        self._functions = {
-            name: tf.function(graph, input_signature=specs)
-            for name, (graph, specs) in graphs.items()
-        }
+        self._functions = {name: traced(graph, specs) for name, (graph, specs) in graphs.items()}
         if "encode" in graphs:
             carried = self._functions["encode"].get_concrete_function().structured_outputs
             specs = {
@@ -144,7 +141,7 @@ def _step_function(model, strategy, carried):
 
     token_ids = tf.TensorSpec((1, 1), tf.int32, name="token_ids")
     position = tf.TensorSpec((1,), tf.int32, name="position")
-    return tf.function(decode_step, input_signature=(token_ids, position, carried))
+    return traced(decode_step, (token_ids, position, carried))
 
 
 def _named(cache, parts):
@@ -168,8 +165,8 @@ def _cache(model, named):
         for index in range(model.config.decoder_layers)
     )
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
-    places = ops.arange(ops.shape(named["cache_0_keys"])[2])
-    return Cache(blocks, masks.additive(mask_B11S), places, ())
+    slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+    return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
 
 
 class LanguageModelModule(tf.Module):
@@ -193,7 +190,7 @@ class LanguageModelModule(tf.Module):
             return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="prompt_ids")
-        self._generate = tf.function(generate_ids, input_signature=[ids])
+        self._generate = traced(generate_ids, [ids])
 
     @property
     def signatures(self):
@@ -218,7 +215,7 @@ class ClassifierModule(tf.Module):
             return {"logits": model(source_ids, training=False)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        self._classify = tf.function(classify, input_signature=[ids])
+        self._classify = traced(classify, [ids])
 
     @property
     def signatures(self):

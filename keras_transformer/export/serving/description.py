@@ -2,12 +2,15 @@
 
 import pathlib
 
-from keras_transformer.export.serving.graphs import ABOUT, IDS_SIGNATURE
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_transformer.export.serving.graphs import DESCRIPTIONS, IDS_SIGNATURE
 from keras_transformer_runner.integrity import checksum
 from keras_transformer_runner.tokenizers.base import BYTES_A_TOKEN
 
 
-def facts(graphs, signatures, ops):
+def describe(graphs, signatures, ops):
     """The contents of `assets.extra/serving.json`, but for the latencies.
 
     Args:
@@ -20,7 +23,7 @@ def facts(graphs, signatures, ops):
     return {
         "signatures": {
             name: {
-                "about": ABOUT[IDS_SIGNATURE if graphs.ids_only else name],
+                "about": DESCRIPTIONS[IDS_SIGNATURE if graphs.ids_only else name],
                 "inputs": _specs(function.structured_input_signature[1]),
                 "outputs": _specs(function.structured_outputs),
             }
@@ -52,8 +55,6 @@ def requirements(ops):
     Args:
         ops: Names of all ops.
     """
-    import tensorflow as tf
-
     others = [op for op in ops if not hasattr(tf.raw_ops, op)]
     return {
         "tensorflow": f"as new as {tf.__version__}, which made it; an older one may lack ops",
@@ -64,8 +65,6 @@ def requirements(ops):
 
 def op_names(folder):
     """Names of all ops in the graphs of a SavedModel, sorted."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
     content = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
     nodes = []
     for meta_graph in saved_model_pb2.SavedModel.FromString(content).meta_graphs:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.export.backend import variables
+from keras_transformer.export.backend import traced, variables
 from keras_transformer.export.serving import inputs as rows
 from keras_transformer.export.serving.pieces import in_pieces
 from keras_transformer.translation.translation import with_scores
@@ -23,8 +23,8 @@ SOURCE_IDS = tf.TensorSpec((None, None), tf.int32, name="source_ids")
 SCORED_TOKENS, ENCODED_TOKENS, SEARCHED_TOKENS = 2048, 4096, 4096
 SEARCHED_BEAMS = 4  # with more of them, as many tokens fewer
 
-# What a reader of the export's own description finds beside names and shapes.
-ABOUT = {
+# What the export's own description says of each signature beside names and shapes.
+DESCRIPTIONS = {
     "serving_default": "The translation of each text; empty for an empty text and for one that is "
     "too long (`translate` tells which).",
     "translate": "The `n_best` translations of each text, best first, with scores. n_best 0 means "
@@ -109,7 +109,7 @@ class ServingGraphs:
                 "embed": (self._embed, [text]),
             }
         return {
-            name: _traced(graph, specs).get_concrete_function()
+            name: traced(graph, specs).get_concrete_function()
             for name, (graph, specs) in graphs.items()
         }
 
@@ -123,7 +123,7 @@ class ServingGraphs:
         def search(source_ids):
             return (decode(model, source_ids, strategy).ids,)
 
-        return _traced(
+        return traced(
             lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
         )
 
@@ -140,7 +140,7 @@ class ServingGraphs:
             found = decode(model, source_ids, strategy).hypotheses
             return found.ids, found.scores
 
-        return _traced(
+        return traced(
             lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
             [SOURCE_IDS],
         )
@@ -243,10 +243,3 @@ class ServingGraphs:
         lengths = tf.reduce_sum(tf.cast(found["mask"], tf.float32), axis=1, keepdims=True)
         mean = tf.reduce_sum(found["states"], axis=1) / tf.maximum(lengths, 1.0)
         return {"embedding": mean, "status": found["status"]}
-
-
-def _traced(graph, specs):
-    """A function with one graph, however many others call it."""
-    # Nothing here is Python's `if` or `while` over tensors, and converting all code takes longer
-    # than tracing it.
-    return tf.function(graph, input_signature=specs, autograph=False)

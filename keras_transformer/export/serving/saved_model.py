@@ -5,11 +5,12 @@ import pathlib
 import time
 
 import numpy as np
+import tensorflow as tf
 
-from keras_transformer.artifacts import FACTS
+from keras_transformer.artifacts import DESCRIPTION
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
-from keras_transformer.export.serving.description import checksums, facts, op_names
+from keras_transformer.export.serving.description import checksums, describe, op_names
 from keras_transformer.export.serving.graphs import IDS_SIGNATURE, TEXT_SIGNATURE, ServingModule
 from keras_transformer.export.serving.warmup import (
     BATCH_SIZES,
@@ -24,7 +25,7 @@ from keras_transformer_runner.integrity import sealed
 
 REPORT = "assets.extra/parity.json"
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
-_FILES += (REPORT, FACTS, WARMUP)
+_FILES += (REPORT, DESCRIPTION, WARMUP)
 
 
 def export_saved_model(
@@ -78,8 +79,6 @@ def export_saved_model(
         RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if a text differs from Python's; nothing is written then.
     """
-    import tensorflow as tf
-
     check_backend()
     samples = checked_samples(samples)
     _check_batch_sizes(warmup_batch_sizes)
@@ -97,14 +96,14 @@ def export_saved_model(
         (folder / REPORT).parent.mkdir(exist_ok=True)
         loaded = tf.saved_model.load(str(folder))  # owns what its signatures use
         expected = translator.translate(samples)
-        described = facts(module.graphs, loaded.signatures, op_names(folder))
+        description = describe(module.graphs, loaded.signatures, op_names(folder))
         requests = _requests(loaded.signatures, translator, samples, expected, warmup_batch_sizes)
         if requests:
             write_warmup(folder / WARMUP, requests)
-        described["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
-        described["sha256"] = checksums(folder)
-        text = json.dumps(sealed(described), indent=2) + "\n"
-        (folder / FACTS).write_text(text, encoding="utf-8")
+        description["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
+        description["sha256"] = checksums(folder)
+        text = json.dumps(sealed(description), indent=2) + "\n"
+        (folder / DESCRIPTION).write_text(text, encoding="utf-8")
         report = _parity(folder, loaded.signatures, translator, samples, expected, ids_only)
         report.check().write(folder / REPORT)
     return report

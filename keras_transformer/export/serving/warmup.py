@@ -1,14 +1,19 @@
 """Requests that TF Serving runs before a version answers: no user waits for a first call.
 
 A `tf_serving_warmup_requests` file is a TFRecord file of `PredictionLog` protos
-(tensorflow_serving/apis/prediction_log.proto). Their wire format is written here: the package
-with those protos pins TensorFlow to its own version, and an export needs three messages of it. A
-test reads the file with the official protos.
+(tensorflow_serving/apis/prediction_log.proto). Their wire format is written here, as the
+package with those protos pins TensorFlow to its own version, and an export needs three of its
+messages. A test reads the file with the official protos.
 """
 
 import itertools
 import time
 from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer_runner.protobuf import bytes_field
 
 WARMUP = "assets.extra/tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)  # up to `max_batch_size` of export/serving/batching.config
@@ -40,8 +45,6 @@ def warmup_requests(signatures, texts, targets, source_ids, batch_sizes=BATCH_SI
     Raises:
         ValueError: if there are more requests than TF Serving takes.
     """
-    import numpy as np
-
     columns = {"text": texts, "target": targets, "source_ids": source_ids}
     columns["n_best"] = np.zeros(len(texts), "int32")  # as many as the strategy gives
     requests = []
@@ -60,8 +63,6 @@ def warmup_requests(signatures, texts, targets, source_ids, batch_sizes=BATCH_SI
 
 def write_warmup(path, requests):
     """Writes the file that TF Serving looks for in `assets.extra`."""
-    import tensorflow as tf
-
     with tf.io.TFRecordWriter(str(path)) as writer:
         for request in requests:
             writer.write(prediction_log(request))
@@ -69,13 +70,13 @@ def write_warmup(path, requests):
 
 def prediction_log(request):
     """A serialized `PredictionLog` of a `Request`."""
-    import tensorflow as tf
-
-    content = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, request.signature.encode()))
+    content = bytes_field(_MODEL_SPEC, bytes_field(_SIGNATURE_NAME, request.signature.encode()))
     for name, values in sorted(request.inputs.items()):
         tensor = tf.make_tensor_proto(values).SerializeToString()
-        content += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
-    return _field(_PREDICT_LOG, _field(_REQUEST, content))
+        content += bytes_field(
+            _INPUTS, bytes_field(_KEY, name.encode()) + bytes_field(_VALUE, tensor)
+        )
+    return bytes_field(_PREDICT_LOG, bytes_field(_REQUEST, content))
 
 
 def latencies(signatures, requests):
@@ -88,8 +89,6 @@ def latencies(signatures, requests):
     Returns:
         A list of dicts: `signature`, `rows`, `cold_seconds`, `warm_seconds`.
     """
-    import tensorflow as tf
-
     found = []
     for request in requests:
         inputs = {name: tf.constant(values) for name, values in request.inputs.items()}
@@ -110,16 +109,3 @@ def _seconds(run, inputs):
     for output in run(**inputs).values():
         output.numpy()
     return time.perf_counter() - start
-
-
-def _field(number, content):
-    """A length-delimited field of the protobuf wire format."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value):
-    groups = []
-    while value >= 128:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*groups, value])

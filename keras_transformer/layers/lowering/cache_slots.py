@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering import in_place
-from keras_transformer.layers.lowering.targets import BATCHES, XLA, target
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
 
@@ -19,40 +19,40 @@ class Slots(NamedTuple):
     """Where the next T tokens go, and which slots they see: the same for all layers of a stack."""
 
     positions: object  # (T,) int, of the tokens; with K beams (K,), all the same
-    first: object  # scalar int, the slot of the first
-    is_own: object  # (1, 1, S, T) or (1, 1, S * K, K) float32, 1 where a slot is a token's own
+    first_slot: object  # scalar int, the slot of the first
+    one_hot: object  # (1, 1, S, T) or (1, 1, S * K, K) float32, 1 where a slot is a token's own
     bias: object  # float32, (1, 1 | N, T, S) or with beams (B, 1 | N, K, S * K), 0 or MASK_FILL
-    rows: object = ()  # (B * N * T,) or (B * N,) int32, for BATCHES: of what `unit`s make a buffer
-    unit: int = 1  # slots: 1, or K beams
+    flat_rows: object = ()  # (B * N * T,) or (B * N,) int32, for TENSORFLOW_CPU: the tokens' rows
+    beams: int = 1  # K; a row of a buffer holds the slots of one position, one for each beam
 
     def in_buffers(self, batch, heads):
         """The `Slots` with what `write_slots` needs of buffers of B rows and N heads."""
-        if target() != BATCHES:
+        if compiled_for() != TENSORFLOW_CPU:
             return self
-        unit, size = self.unit, ops.shape(self.is_own)[2]
-        units = self.first // unit + ops.arange(ops.shape(self.positions)[0] // unit)
-        first = ops.arange(batch * heads) * (size // unit)
-        return self._replace(rows=ops.reshape(ops.expand_dims(first, 1) + units, (-1,)))
+        beams, size = self.beams, ops.shape(self.one_hot)[2]
+        rows = self.first_slot // beams + ops.arange(ops.shape(self.positions)[0] // beams)
+        first = ops.arange(batch * heads) * (size // beams)
+        return self._replace(flat_rows=ops.reshape(ops.expand_dims(first, 1) + rows, (-1,)))
 
 
-def next_slots(count, places, position, window=None, position_bias=None):
+def next_slots(count, slot_ids, position, window=None, position_bias=None):
     """The `Slots` of `count` tokens from `position` on.
 
     Args:
         count: T, an integer or a scalar tensor.
-        places: (S,) int32, 0 to S - 1: the buffers' slots. They are counted once, not at each
+        slot_ids: (S,) int32, 0 to S - 1: the buffers' slots. They are counted once, not at each
             step: LiteRT lays out all memory anew after an op whose size it cannot know.
         position: Tokens in the buffers, likewise. `position + count` is at most S.
         window: How many tokens, itself included, a token sees; all when `None`.
         position_bias: `position_bias(query_positions, key_positions) -> (1, N, T, S)`, or `None`.
     """
     positions_T = position + ops.arange(count)
-    is_own_ST = ops.equal(ops.expand_dims(places, 1), ops.expand_dims(positions_T, 0))
-    seen_TS = masks.sight_mask(positions_T, places, causal=True, window=window)
+    one_hot_ST = ops.equal(ops.expand_dims(slot_ids, 1), ops.expand_dims(positions_T, 0))
+    seen_TS = masks.position_mask(positions_T, slot_ids, causal=True, window=window)
     bias = ops.expand_dims(masks.additive(seen_TS), (0, 1))
     if position_bias is not None:
-        bias = bias + position_bias(positions_T, places)
-    return Slots(positions_T, position, ops.cast(is_own_ST, "float32")[None, None], bias)
+        bias = bias + position_bias(positions_T, slot_ids)
+    return Slots(positions_T, position, ops.cast(one_hot_ST, "float32")[None, None], bias)
 
 
 def no_ancestors(rows, size, beams):
@@ -60,33 +60,33 @@ def no_ancestors(rows, size, beams):
     return ops.full((rows, size, beams), masks.MASK_FILL, "float32")
 
 
-def next_beam_slots(ancestors, places, position, window=None, position_bias=None):
+def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=None):
     """The `Slots` of one token of each beam, and the ancestors with these tokens among them.
 
     Args:
         ancestors: (R, S, K) float32: for each beam, 0 at those of the K entries of a slot that
             it goes on from, and MASK_FILL elsewhere.
-        places, position, window, position_bias: As of `next_slots`.
+        slot_ids, position, window, position_bias: As of `next_slots`.
     """
     rows, size, beams = ops.shape(ancestors)
-    is_now_S11 = ops.expand_dims(ops.cast(ops.equal(places, position), "float32"), (1, 2))
-    is_own_SKK = is_now_S11 * ops.eye(beams, dtype="float32")
-    is_own = ops.expand_dims(reshape(is_own_SKK, (size * beams, beams)), (0, 1))
+    is_now_S11 = ops.expand_dims(ops.cast(ops.equal(slot_ids, position), "float32"), (1, 2))
+    one_hot_SKK = is_now_S11 * ops.eye(beams, dtype="float32")
+    one_hot = ops.expand_dims(reshape(one_hot_SKK, (size * beams, beams)), (0, 1))
     # MASK_FILL - MASK_FILL is exactly 0.
-    now_KSK = -masks.MASK_FILL * ops.transpose(is_own_SKK, (1, 0, 2))
+    now_KSK = -masks.MASK_FILL * ops.transpose(one_hot_SKK, (1, 0, 2))
     ancestors = reshape(ancestors, (rows // beams, beams, size, beams)) + now_KSK
     bias = reshape(ancestors, (rows // beams, 1, beams, size * beams))
     positions_1 = position + ops.arange(1)
     near = []
     if window is not None:
-        seen_1S = masks.sight_mask(positions_1, places, causal=True, window=window)
+        seen_1S = masks.position_mask(positions_1, slot_ids, causal=True, window=window)
         near.append(ops.expand_dims(masks.additive(seen_1S), (0, 1)))
     if position_bias is not None:
-        near.append(position_bias(positions_1, places))
+        near.append(position_bias(positions_1, slot_ids))
     for each in near:
         bias = bias + ops.repeat(each, beams, axis=-1)
     positions = position + ops.zeros(beams, "int32")
-    slots = Slots(positions, position * beams, is_own, bias, unit=beams)
+    slots = Slots(positions, position * beams, one_hot, bias, beams=beams)
     return slots, reshape(ancestors, (rows, size, beams))
 
 
@@ -100,17 +100,19 @@ def write_slots(buffer, update, slots, factor=1.0):
         factor: A number.
     """
     update = ops.cast(update, buffer.dtype)
-    if target() == XLA:
+    if compiled_for() == XLA:
         update = update * ops.cast(factor, buffer.dtype)
-        return ops.slice_update(buffer, (0, 0, slots.first, 0), update)
-    if target() == BATCHES:
+        return ops.slice_update(buffer, (0, 0, slots.first_slot, 0), update)
+    if compiled_for() == TENSORFLOW_CPU:
         update = update if factor == 1 else update * ops.cast(factor, buffer.dtype)
-        return in_place.with_rows(buffer, slots.rows, update, slots.unit * buffer.shape[3])
+        return in_place.overwrite_rows(
+            buffer, slots.flat_rows, update, slots.beams * buffer.shape[3]
+        )
     # Neither a select nor a slice update: LiteRT runs this in its fast kernels, and there is no
     # XLA op, which the stock TF Serving binary refuses.
-    is_own = slots.is_own if factor == 1 else slots.is_own * factor
-    is_own = ops.cast(is_own, buffer.dtype)
-    return buffer + (is_own * update if is_own.shape[3] == 1 else ops.matmul(is_own, update))
+    one_hot = slots.one_hot if factor == 1 else slots.one_hot * factor
+    one_hot = ops.cast(one_hot, buffer.dtype)
+    return buffer + (one_hot * update if one_hot.shape[3] == 1 else ops.matmul(one_hot, update))
 
 
 def empty_slots(batch, attention, size, beams=1):
@@ -138,7 +140,8 @@ def more_slots(buffer, count, axis=2, value=0.0):
 
 
 def _zeros(shape, dtype):
-    return in_place.zeros(shape, dtype) if target() == BATCHES else ops.zeros(shape, dtype)
+    zeros = in_place.zeros if compiled_for() == TENSORFLOW_CPU else ops.zeros
+    return zeros(shape, dtype)
 
 
 def rows_of(sources, beams):

@@ -16,7 +16,7 @@ def zeros(shape, dtype):
     return tf.raw_ops.Empty(shape=tf.stack(shape), dtype=dtype, init=True)
 
 
-def with_rows(tensor, rows, updates, width):
+def overwrite_rows(tensor, rows, updates, width):
     """The tensor, in which `updates` stand at `rows`; the tensor itself is no more.
 
     Args:

@@ -6,49 +6,43 @@ it. It reads a kernel that is cut into blocks of columns as it lies.
 """
 
 import contextlib
-import contextvars
 import functools
 import os
 from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.layers.lowering import tracing
+
 _WIDTH = 32  # columns of a block: two registers
 _LEAST = 256  # rows and columns of a kernel below which it stays in a near cache
-_READY = contextvars.ContextVar("ready_kernels", default=None)
 
 
-class Blocks(NamedTuple):
+class ColumnBlocks(NamedTuple):
     """A kernel (K, N) cut into blocks of columns."""
 
     columns: object  # (ceil(N / 32), K, 32), zeros behind the last column
     units: int  # N
 
 
-@contextlib.contextmanager
-def ready(layers, in_blocks):
-    """Graphs that are traced inside multiply with kernels that are made here.
+def prepacked(layers, in_blocks):
+    """The kernels of layers for `tracing.traced(kernels=…)`, where these are laid out once.
 
     Args:
-        layers: Any that have `ready_kernel`, as `step_layers` of a model gives them.
-        in_blocks: Whether large kernels are cut into `Blocks`.
+        layers: Any that have `prepacked_kernel`.
+        in_blocks: Whether large kernels are cut into `ColumnBlocks`.
     """
-    kernels = {id(layer): layer.ready_kernel(in_blocks) for layer in layers}
-    token = _READY.set(kernels)
-    try:
-        yield
-    finally:
-        _READY.reset(token)
+    return {id(layer): layer.prepacked_kernel(in_blocks) for layer in layers}
 
 
 def kernel_of(layer):
-    """The (K, N) tensor or the `Blocks` made for a layer, or `None`."""
-    return (_READY.get() or {}).get(id(layer))
+    """The (K, N) tensor or the `ColumnBlocks` made for a layer, or `None`."""
+    return tracing.kernels().get(id(layer))
 
 
 def product(rows, kernel):
     """(R, K) rows times what `kernel_of` gave, (R, N)."""
-    if not isinstance(kernel, Blocks):
+    if not isinstance(kernel, ColumnBlocks):
         return ops.matmul(rows, kernel)
     outputs = ops.matmul(ops.expand_dims(rows, 0), kernel.columns)
     width = kernel.columns.shape[0] * _WIDTH
@@ -81,16 +75,16 @@ def is_large(kernel):
 
 
 def cut(kernel):
-    """The `Blocks` of a kernel (K, N)."""
+    """The `ColumnBlocks` of a kernel (K, N)."""
     dim, units = kernel.shape
     if missing := -units % _WIDTH:
         kernel = ops.pad(kernel, [(0, 0), (0, missing)])
-    return Blocks(ops.transpose(ops.reshape(kernel, (dim, -1, _WIDTH)), (1, 0, 2)), units)
+    return ColumnBlocks(ops.transpose(ops.reshape(kernel, (dim, -1, _WIDTH)), (1, 0, 2)), units)
 
 
 def cut_turned(table):
-    """The `Blocks` of a table (N, K) turned round."""
+    """The `ColumnBlocks` of a table (N, K) turned round."""
     units, dim = table.shape
     if missing := -units % _WIDTH:
         table = ops.pad(table, [(0, missing), (0, 0)])
-    return Blocks(ops.transpose(ops.reshape(table, (-1, _WIDTH, dim)), (0, 2, 1)), units)
+    return ColumnBlocks(ops.transpose(ops.reshape(table, (-1, _WIDTH, dim)), (0, 2, 1)), units)

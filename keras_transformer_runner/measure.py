@@ -1,6 +1,6 @@
 """Runs an exported LiteRT folder in a process of its own and says what it costs.
 
-    python -m keras_transformer.export.litert.measure FOLDER < texts.json
+    python -m keras_transformer_runner.measure FOLDER < texts.json
 
 Imports what the runner imports, so that its memory is an app's and not TensorFlow's.
 """
@@ -36,7 +36,7 @@ def measure(folder, texts, *, num_threads=1):
     Raises:
         RuntimeError: if the process fails.
     """
-    package = pathlib.Path(__file__).parents[2]
+    package = pathlib.Path(__file__).parents[1]
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(folder), str(num_threads)],

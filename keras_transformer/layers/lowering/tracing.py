@@ -1,0 +1,65 @@
+"""What the graph that is being traced is for: the fastest way differs from one to the other.
+
+All ways give the same numbers, but for the last bits of a sum.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import keras
+from keras import ops
+
+ANYTHING = "anything"  # eager code and LiteRT's fast kernels: few ops, products and arithmetic
+TENSORFLOW_CPU = "TensorFlow on a CPU"  # its own ops on many rows: few passes over large tensors
+XLA = "XLA"  # a compiler, which fuses passes and writes in place; on JAX always
+
+_LOWEST = -3e38  # below every float32 that a model makes
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracing:
+    """What layers and searches ask for while they are traced.
+
+    Attributes:
+        compiled_for: `ANYTHING`, `TENSORFLOW_CPU` or `XLA`.
+        weight_folding: Whether a converter may multiply the gain of a norm, or a factor, into the
+            weights of the product behind or before it. That saves ops; but weights that are to be
+            quantized round worse for it, and what was measured of the model's own weights does
+            not fit them.
+        kernels: What `prepacked` has made, by the layer's `id`.
+    """
+
+    compiled_for: str = ANYTHING
+    weight_folding: bool = True
+    kernels: Mapping[int, object] = dataclasses.field(default_factory=dict)
+
+
+_EAGER = Tracing()
+_TRACING = contextvars.ContextVar("tracing", default=_EAGER)
+
+
+@contextlib.contextmanager
+def traced(**fields: object) -> Iterator[None]:
+    """Graphs that are traced inside have these fields of `Tracing`, and the others as outside."""
+    token = _TRACING.set(dataclasses.replace(_TRACING.get(), **fields))
+    try:
+        yield
+    finally:
+        _TRACING.reset(token)
+
+
+def compiled_for() -> str:
+    """What is traced for: `ANYTHING`, `TENSORFLOW_CPU` or `XLA`."""
+    return XLA if keras.backend.backend() == "jax" else _TRACING.get().compiled_for
+
+
+def kernels() -> Mapping[int, object]:
+    """The kernels that `prepacked` has made for what is traced."""
+    return _TRACING.get().kernels
+
+
+def unfused(values):
+    """The values; without weight folding, the ops before and after them stay two ops."""
+    return values if _TRACING.get().weight_folding else ops.maximum(values, _LOWEST)

@@ -88,16 +88,14 @@ def saved_model_translate(path):
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
 
-    loaded = tf.saved_model.load(str(path))
-    signature = loaded.signatures["serving_default"]
+    loaded = tf.saved_model.load(str(path))  # its signatures live only as long as it does
 
     def translate(texts):
         translations = []
         for start in range(0, len(texts), _BATCH):
             batch = tf.constant(list(texts[start : start + _BATCH]))
-            found = signature(text=batch)["translation"].numpy()
+            found = loaded.signatures["serving_default"](text=batch)["translation"].numpy()
             translations += [text.decode("utf-8") for text in found]
         return translations
 
-    translate.loaded = loaded  # the signature lives only as long as the object that owns it
     return translate

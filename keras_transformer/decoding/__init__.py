@@ -1,13 +1,12 @@
-"""Search over a step function: a loop, a frozen strategy and one state record."""
+"""From ids to ids: searches over a step function, each a frozen record of options."""
 
-from keras_transformer.decoding.alignment import Alignment, align
 from keras_transformer.decoding.beam import BeamSearch
 from keras_transformer.decoding.ensemble import Ensemble
+from keras_transformer.decoding.full_pass import Alignment, PairScores, align, score
 from keras_transformer.decoding.generation import DecodingResult, decode, generate
-from keras_transformer.decoding.greedy import Greedy
-from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.options import Hypotheses
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.scoring import PairScores, score
+from keras_transformer.decoding.token_search import Greedy
 
 __all__ = [
     "Alignment",

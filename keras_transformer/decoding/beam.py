@@ -7,8 +7,9 @@ from keras import ops
 from keras_transformer.arguments import check_choice, check_finite, check_flag, check_size
 from keras_transformer.decoding.beam_loop import BeamLoop
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.sizing import search_loop
+from keras_transformer.typing import Tensor
 
 STOPPING = ("exact", "first_finished")
 
@@ -20,29 +21,36 @@ class BeamSearch(SearchOptions):
     A hypothesis' score is its own summed log-probability, EOS included, over
     ((5 + length) / 6)^length_penalty, where length counts EOS (Wu et al. 2016, arXiv 1609.08144,
     eq. 14). At each step the `beam_size` likeliest continuations of all alive hypotheses stay
-    alive. A hypothesis ends where that is at least as likely as the last of these; it is finished
-    then and never changes. A row's result depends on its own source alone. Under a
+    alive. A hypothesis ends if that is at least as likely as the last of these; then it is
+    finished and never changes. A row's result depends on its own source alone. Under a
     `repetition_penalty` the score is the penalised distribution's.
 
     Of equal sums, the one of the lower beam comes first, then that of the lower id, and of equal
     finished hypotheses the one found first: in eager code, graphs, XLA, SavedModels and LiteRT.
-    That is of equal float32 numbers. Sums that are equal on paper only, such as those of the same
-    factors in another order, differ in their last bit (some 1e-7 of them), and which of them is
-    larger is up to the rounding of each compiler's exp and log: where the last place of the beam
-    falls between two such, modes may keep different ones, and give what grows from them.
+    This holds for equal float32 numbers. Sums that are equal on paper only, such as those of the
+    same factors in another order, differ in their last bit (some 1e-7 of them), and the rounding
+    of each compiler's exp and log decides which is larger. If the last place of the beam falls
+    between two such sums, modes may keep different ones, and different texts grow from them.
 
-    Attributes:
+    Attributes: those of `SearchOptions` (see `Greedy`), and
         beam_size: Hypotheses K that stay alive.
         length_penalty: Exponent; 0 for none.
-        n_best: Hypotheses that are returned, at most `beam_size`.
+        n_best: Number of hypotheses that are returned, at most `beam_size`.
         stopping: `"exact"`: a row ends when no alive hypothesis can still beat its `beam_size`
             finished ones; `"first_finished"`: when it has `beam_size` finished ones.
         coverage_penalty: Factor beta of what a hypothesis' score loses for source tokens that it
-            has looked at too little: the sum over the source of log(min(attention, 1)), where
+            has attended to too little: the sum over the source of log(min(attention, 1)), where
             attention is summed over the target's tokens and at least 1e-6 (Wu et al. 2016, eq.
             15). It ranks finished hypotheses. 0 for none.
         token_log_probs: Whether the hypotheses have log-probabilities of each token, beside their
-            scores. Off, no op is spent on them.
+            scores. If it is off, no op computes them.
+
+    Example:
+        >>> search = kt.BeamSearch(beam_size=3, n_best=2, extra_length=4)
+        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", vocab_size=11))
+        >>> found = kt.decoding.decode(model, np.array([[5, 7, 3], [8, 3, 0]]), search)
+        >>> tuple(found.hypotheses.ids.shape), tuple(found.hypotheses.scores.shape)
+        ((2, 2, 7), (2, 2))
     """
 
     beam_size: int = 4
@@ -70,20 +78,20 @@ class BeamSearch(SearchOptions):
             )
 
     @property
-    def beams(self):
+    def beams(self) -> int:
         """Rows of the step function for each row of the source."""
         return self.beam_size
 
     @property
-    def step_options(self):
-        """What the step function is asked for beside logits."""
+    def step_options(self) -> dict:
+        """What the step function returns beside logits."""
         return {"return_attention_scores": True} if self.coverage_penalty else {}
 
-    def penalty(self, length):
+    def penalty(self, length: Tensor) -> Tensor:
         """((5 + length) / 6)^length_penalty of a tensor of lengths that count EOS, float32."""
         return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)
 
-    def score_of(self, log_prob, length):
+    def score_of(self, log_prob: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""
         return log_prob / ((5 + length) / 6) ** self.length_penalty
 
@@ -91,38 +99,37 @@ class BeamSearch(SearchOptions):
         self,
         step,
         cache,
-        limits,
+        limits: Tensor,
         slots,
         special_ids,
         *,
-        reorder,
-        growth=None,
-        prefix_ids=None,
-        allowed_ids=None,
-        source_ids=None,
-    ):
+        sizing=None,
+        prefix_ids: Tensor | None = None,
+        allowed_ids: Tensor | None = None,
+        source_ids: Tensor | None = None,
+    ) -> Hypotheses:
         """Decodes until every row has ended.
 
         Args:
             step: `step(token_ids (R, 1), cache, position) -> logits (R, 1, V), cache`, where
                 R = B * `beam_size`.
-            cache: What `step` needs before the first token, with `slots` slots; none with `growth`.
+            cache: What `step` needs before the first token, with `slots` slots; without any under
+                `sizing`. Its `reordered`, `grown` and `selected` are those of `models.cache.Cache`.
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
-            special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
-            reorder: `reorder(cache, rows (R,)) -> cache` whose row r is row `rows[r]` of before.
-            growth: As of `search_loop`.
+            special_ids: Any object with `pad_id`, `bos_id` and `eos_id`.
+            sizing: A `Sizing`, or `None` for sizes that never change.
             prefix_ids: (B, P) int32, tokens that each row must begin with, then pads.
             allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
             source_ids: (B, S) int32, what the rows are made from, then pads. Needed under a
-                coverage penalty: `step` returns (B, K, S) attention too then.
+                coverage penalty: `step` then returns (B, K, S) attention too.
 
         Returns:
-            `Hypotheses`, N = `n_best`. Where fewer are finished, those follow that have reached
-            the limit, without EOS.
+            `Hypotheses`, N = `n_best`. If fewer are finished, those follow that have reached the
+            limit, without EOS.
         """
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, ends_apart=True)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
         if self.coverage_penalty and source_ids is None:
             raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
-        loop = BeamLoop(self, constraints, step, reorder, limits, slots, special_ids, source_ids)
-        return loop.result(search_loop(loop, cache, growth))
+        loop = BeamLoop(self, constraints, step, limits, slots, special_ids, source_ids)
+        return loop.result(search_loop(loop, cache, sizing))

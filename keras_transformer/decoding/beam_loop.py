@@ -1,7 +1,7 @@
 """The loop of beam search: from one state to the next.
 
-On a device a step is a few hundred small ops, so this counts them: rows are taken by products
-(see `selection`), ids travel as float32, and what only some callers want is left out for others.
+On a device a step is a few hundred small ops, so this code saves ops: it gathers rows by products
+(see `selection`), carries ids as float32, and leaves out what the caller did not ask for.
 """
 
 import copy
@@ -11,10 +11,11 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.decoding.hypotheses import Hypotheses
-from keras_transformer.decoding.selection import best_sums, choice, log_total, taken
+from keras_transformer.decoding.options import Hypotheses
+from keras_transformer.decoding.selection import best_sums, gather_rows, log_total, one_hot_rows
 from keras_transformer.layers.lowering.cache_slots import rows_of
 from keras_transformer.layers.projection import reshape
+from keras_transformer.typing import Tensor
 
 _LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty
 
@@ -22,66 +23,63 @@ _LEAST_ATTENTION = 1e-6  # to a source token, in the coverage penalty
 class BeamState(NamedTuple):
     """What the loop carries. R is B * K, the K beams of each row next to each other."""
 
-    position: object  # scalar int32, tokens decoded so far
-    token_ids: object  # (R, 1) int32, the last token of each beam
-    alive: object  # Beams without EOS; their scores are summed log-probabilities
-    finished: object  # Beams with EOS; their scores are penalised, IMPOSSIBLE where there is none
-    done: object  # (B,) boolean
-    attention: object  # (B, K, S) float32, summed, of what is alive; () without coverage penalty
+    position: Tensor  # scalar int32, tokens decoded so far
+    token_ids: Tensor  # (R, 1) int32, the last token of each beam
+    alive: object  # `Beams` without EOS; their scores are summed log-probabilities
+    finished: object  # `Beams` with EOS; their scores are penalised, IMPOSSIBLE where there is none
+    done: Tensor  # (B,) boolean
+    attention: Tensor  # (B, K, S) float32, summed, of `alive`; () without coverage penalty
     cache: object  # of the step function
 
 
 class Beams(NamedTuple):
     """K hypotheses a row, best first; of equals, the one found first."""
 
-    scores: object  # (B, K) float32
-    ids: object  # (B, K, T) float32 whole numbers, pads behind the tokens
-    log_probs: object  # (B, K, T) float32, of each token, 0 behind them; () if nobody asks
+    scores: Tensor  # (B, K) float32
+    ids: Tensor  # (B, K, T) float32 whole numbers, pads behind the tokens
+    log_probs: Tensor  # (B, K, T) float32, of each token, 0 behind them; () if not asked for
 
 
 class Continuations(NamedTuple):
     """What the hypotheses of a row may become, each by one token."""
 
-    scores: object  # (B, K) float32 of the K best that go on, best first
-    beams: object  # (B, K) int32, whose continuation each is
-    tokens: object  # (B, K) int32
-    log_probs: object  # (B, K) float32 of the token alone; () if nobody asks
-    end_scores: object  # (B, K) float32 of each hypothesis with EOS behind it
-    end_log_probs: object  # (B, K) float32 of that EOS alone; () if nobody asks
+    scores: Tensor  # (B, K) float32 of the K best that go on, best first
+    beams: Tensor  # (B, K) int32, whose continuation each is
+    tokens: Tensor  # (B, K) int32
+    log_probs: Tensor  # (B, K) float32 of the token alone; () if not asked for
+    end_scores: Tensor  # (B, K) float32 of each hypothesis with EOS after it
+    end_log_probs: Tensor  # (B, K) float32 of that EOS alone; () if not asked for
 
 
 class BeamLoop:
     """One search, as its first state, the step from one state to the next, and the result.
 
     Args:
-        options: A `BeamSearch`.
+        search: A `BeamSearch`.
         constraints: `Constraints`.
-        step, reorder: As of `BeamSearch.search`.
+        step: See `BeamSearch.search`.
         limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
         slots: T, an integer or a scalar int tensor.
-        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+        special_ids: Any object with `pad_id`, `bos_id` and `eos_id`.
         source_ids: (B, S) int32, or `None` without coverage penalty.
     """
 
-    def __init__(
-        self, options, constraints, step, reorder, limits, slots, special_ids, source_ids=None
-    ):
-        self.options, self.constraints = options, constraints
-        self.step, self.reorder = step, reorder
+    def __init__(self, search, constraints, step, limits, slots, special_ids, source_ids=None):
+        self.search, self.constraints, self.step = search, constraints, step
         self.limits, self.slots = limits, slots
-        self.limit_penalty = options.penalty(ops.maximum(limits, 1))
-        self.places = ops.arange(slots)  # once: see `layers.lowering.cache_slots.next_slots`
+        self.limit_penalty = search.penalty(ops.maximum(limits, 1))
+        self.places = ops.arange(slots)  # once: see `cache_slots.next_slots`
         self.special_ids = special_ids
-        self.size = options.beam_size
+        self.size = search.beam_size
         self.is_source = None
-        if options.coverage_penalty:
+        if search.coverage_penalty:
             is_source = ops.not_equal(source_ids, special_ids.pad_id)
             self.is_source = ops.expand_dims(ops.cast(is_source, "float32"), 1)  # (B, 1, S)
 
-    def of(self, sources):
-        """The loop of some sources, (C,) int32 places among the B."""
+    def subset(self, sources):
+        """The loop of some sources, (C,) int32 indices below B."""
         some = copy.copy(self)
-        some.constraints = self.constraints.of(rows_of(sources, self.size))
+        some.constraints = self.constraints.subset(rows_of(sources, self.size))
         some.limits = ops.take(self.limits, sources, axis=0)
         some.limit_penalty = ops.take(self.limit_penalty, sources, axis=0)
         if self.is_source is not None:
@@ -92,11 +90,11 @@ class BeamLoop:
         """The `BeamState` before the first token, with the cache that `step` needs there."""
         batch, size = ops.shape(self.limits)[0], self.size
         shape = (batch, size, self.slots)
-        first_only = ops.where(ops.arange(size) > 0, IMPOSSIBLE, 0.0)  # all beams are equal yet
+        first_only = ops.where(ops.arange(size) > 0, IMPOSSIBLE, 0.0)  # all beams are still equal
         none = Beams(
             scores=ops.full((batch, size), IMPOSSIBLE, "float32"),
             ids=ops.full(shape, float(self.special_ids.pad_id), "float32"),
-            log_probs=ops.zeros(shape, "float32") if self.options.token_log_probs else (),
+            log_probs=ops.zeros(shape, "float32") if self.search.token_log_probs else (),
         )
         return BeamState(
             position=ops.zeros((), "int32"),
@@ -112,18 +110,18 @@ class BeamLoop:
         """(B,) boolean."""
         return state.done
 
-    def selected(self, state, sources, select):
-        """The state of some sources, (C,) int32; `select` as of `Growth`."""
+    def selected(self, state, sources):
+        """The state of some sources, (C,) int32."""
         fields = state._replace(position=(), token_ids=(), cache=())
         fields = keras.tree.map_structure(lambda field: ops.take(field, sources, axis=0), fields)
         return fields._replace(
             position=state.position,
             token_ids=ops.take(state.token_ids, rows_of(sources, self.size), axis=0),
-            cache=select(state.cache, sources),
+            cache=state.cache.selected(sources),
         )
 
     def outcome(self, state):
-        """What of a `BeamState` its `result` is made from."""
+        """What of a `BeamState` the `result` is made from."""
         return state.alive, state.finished, state.attention
 
     def advance(self, state):
@@ -133,7 +131,7 @@ class BeamLoop:
         if self.is_source is not None:
             attention = attention + seen[0]
         found = self._continuations(ops.squeeze(logits, 1), position, alive)
-        if done.shape[0] != 1:  # one row alone is not looked at any more when it is done
+        if done.shape[0] != 1:  # the loop ends when a single row is done
             found = self._standing_still(found, alive, ops.expand_dims(done, 1))
         is_slot = ops.equal(self.places, position)
         position = position + 1
@@ -143,28 +141,30 @@ class BeamLoop:
         done = ops.logical_or(done, self.limits <= position)
         done = ops.logical_or(done, self._is_settled(alive, finished, position))
         first_rows = ops.expand_dims(ops.arange(ops.shape(found.beams)[0]) * self.size, 1)
-        cache = self.reorder(cache, ops.reshape(found.beams + first_rows, (-1,)))
+        cache = cache.reordered(ops.reshape(found.beams + first_rows, (-1,)))
         if self.is_source is not None:
-            attention = taken(choice(found.beams, self.size), attention)
+            attention = gather_rows(one_hot_rows(found.beams, self.size), attention)
         token_ids = ops.reshape(found.tokens, (-1, 1))
         return BeamState(position, token_ids, alive, finished, done, attention, cache)
 
     def result(self, outcome):
         """The finished hypotheses, best first, then those that the limit has cut."""
-        (alive, finished, attention), options = outcome, self.options
+        (alive, finished, attention), search = outcome, self.search
         penalty = ops.expand_dims(self.limit_penalty, 1)
         cut_scores = alive.scores / penalty + self._coverage(attention)
         cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
         count = ops.sum(ops.cast(_is_possible(finished.scores), "int32"), axis=1, keepdims=True)
-        rank = ops.expand_dims(ops.arange(options.n_best), 0)
-        chosen = choice(ops.where(rank < count, rank, self.size + rank - count), 2 * self.size)
-        scores = taken(chosen, ops.concatenate([finished.scores, cut_scores], axis=1))
+        rank = ops.expand_dims(ops.arange(search.n_best), 0)
+        index = ops.where(rank < count, rank, self.size + rank - count)
+        chosen = one_hot_rows(index, 2 * self.size)
+        scores = gather_rows(chosen, ops.concatenate([finished.scores, cut_scores], axis=1))
         is_one = ops.expand_dims(_is_possible(scores), 2)
-        ids = taken(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
+        ids = gather_rows(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
         ids = ops.where(is_one, ops.cast(ids, "int32"), self.special_ids.pad_id)
-        if not options.token_log_probs:
+        if not search.token_log_probs:
             return Hypotheses(ids, scores)
-        log_probs = taken(chosen, ops.concatenate([finished.log_probs, alive.log_probs], axis=1))
+        both = ops.concatenate([finished.log_probs, alive.log_probs], axis=1)
+        log_probs = gather_rows(chosen, both)
         return Hypotheses(ids, scores, ops.where(is_one, log_probs, 0.0))
 
     def _continuations(self, logits, position, alive):
@@ -173,18 +173,19 @@ class BeamLoop:
         logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
         if constraints.forbids_only_controls and constraints.prefix_ids is None:
             own = guiding = logits
-            of_own = self._by_beam(log_total(logits))  # log-probability = own - that
+            of_own = self._by_beam(log_total(logits))  # log-probability = own - of_own
             offsets = alive.scores - of_own
-            going_on, banned = logits, constraints.control_ids
+            going_on, banned = logits, sorted({*constraints.control_ids, eos_id})
         else:
             own, guiding = self._guided(logits, position, alive)
-            of_own, offsets = 0.0, alive.scores
+            of_own, offsets = None, alive.scores  # own are log-probabilities
             going_on, banned = guiding, [eos_id]
         scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size, banned)
         end_scores = self._by_beam(guiding[:, eos_id]) + offsets
-        if not self.options.token_log_probs:
+        if not self.search.token_log_probs:
             return Continuations(scores, beams, tokens, (), end_scores, ())
-        log_probs = self._by_beam(own) - ops.expand_dims(of_own + 0 * alive.scores, 2)
+        log_probs = self._by_beam(own)
+        log_probs = log_probs if of_own is None else log_probs - ops.expand_dims(of_own, 2)
         flat = ops.reshape(log_probs, (-1, self.size * vocab_size))
         chosen = ops.take_along_axis(flat, beams * vocab_size + tokens, axis=1)
         return Continuations(scores, beams, tokens, chosen, end_scores, log_probs[:, :, eos_id])
@@ -192,7 +193,7 @@ class BeamLoop:
     def _guided(self, logits, position, alive):
         """(R, V) log-probabilities of the model, and those that guide the search.
 
-        They are the same but under a repetition penalty, and where a token may not come.
+        They differ only under a repetition penalty, and at tokens that may not come.
         """
         constraints, output_ids = self.constraints, None
         if constraints.reads_output:
@@ -210,7 +211,7 @@ class BeamLoop:
         return reshape(rows, (ops.shape(self.limits)[0], self.size, *rows.shape[1:]))
 
     def _standing_still(self, found, alive, done):
-        """`found`, but in rows that are done each beam goes on from itself, with a pad."""
+        """`found`, but in rows that are done each beam continues itself, with a pad."""
         return Continuations(
             scores=ops.where(done, alive.scores, found.scores),
             beams=ops.where(done, ops.arange(self.size), found.beams),
@@ -222,24 +223,24 @@ class BeamLoop:
 
     def _going_on(self, alive, found, is_slot):
         """The hypotheses that go on, as `Beams`."""
-        parents = choice(found.beams, self.size)
+        parents = one_hot_rows(found.beams, self.size)
         tokens = ops.expand_dims(ops.cast(found.tokens, "float32"), 2)
 
         def log_probs():
-            grown = taken(parents, alive.log_probs)
+            grown = gather_rows(parents, alive.log_probs)
             return ops.where(is_slot, ops.expand_dims(found.log_probs, 2), grown)
 
-        ids = ops.where(is_slot, tokens, taken(parents, alive.ids))
+        ids = ops.where(is_slot, tokens, gather_rows(parents, alive.ids))
         return Beams(found.scores, ids, self._if_asked(log_probs))
 
     def _scores_of_ended(self, found, length, attention):
-        """(B, K) penalised scores of the hypotheses that end now, IMPOSSIBLE of the others.
+        """(B, K) penalised scores of the hypotheses that end now, IMPOSSIBLE for the others.
 
         One ends if that is at least as likely as the last that goes on.
         """
         ends = found.end_scores >= found.scores[:, -1:]
         ends = ops.logical_and(ends, _is_possible(found.end_scores))
-        scores = found.end_scores / self.options.penalty(length) + self._coverage(attention)
+        scores = found.end_scores / self.search.penalty(length) + self._coverage(attention)
         return ops.where(ends, scores, IMPOSSIBLE)
 
     def _nothing_seen(self):
@@ -248,43 +249,43 @@ class BeamLoop:
         return ops.repeat(0 * self.is_source, self.size, axis=1)
 
     def _coverage(self, attention):
-        """What scores lose for a source that is not covered: (B, K), or 0.0."""
+        """What scores lose for source tokens that are not covered: (B, K), or 0.0."""
         if self.is_source is None:
             return 0.0
         log_seen = ops.log(ops.clip(attention, _LEAST_ATTENTION, 1.0))
-        return self.options.coverage_penalty * ops.sum(log_seen * self.is_source, axis=-1)
+        return self.search.coverage_penalty * ops.sum(log_seen * self.is_source, axis=-1)
 
     def _with_ended(self, finished, alive, found, ended, is_slot):
         """The best K of the finished hypotheses and of those that end now, as `Beams`."""
         scores, order = ops.top_k(ops.concatenate([finished.scores, ended], axis=1), self.size)
         order = ops.cast(order, "int32")
-        chosen = choice(order, 2 * self.size)
+        chosen = one_hot_rows(order, 2 * self.size)
         is_new = ops.logical_and(ops.expand_dims(order >= self.size, 2), is_slot)
-        ids = taken(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
+        ids = gather_rows(chosen, ops.concatenate([finished.ids, alive.ids], axis=1))
 
         def log_probs():
             both = ops.concatenate([finished.log_probs, alive.log_probs], axis=1)
             last = ops.concatenate([finished.scores, found.end_log_probs], axis=1)
-            last = ops.expand_dims(taken(chosen, last), 2)
-            return ops.where(is_new, last, taken(chosen, both))
+            last = ops.expand_dims(gather_rows(chosen, last), 2)
+            return ops.where(is_new, last, gather_rows(chosen, both))
 
         ids = ops.where(is_new, float(self.special_ids.eos_id), ids)
         return Beams(scores, ids, self._if_asked(log_probs))
 
     def _if_asked(self, log_probs):
-        return log_probs() if self.options.token_log_probs else ()
+        return log_probs() if self.search.token_log_probs else ()
 
     def _is_settled(self, alive, finished, length):
         """(B,) boolean: nothing that is still alive can matter."""
-        options, worst_finished = self.options, finished.scores[:, -1]
+        search, worst_finished = self.search, finished.scores[:, -1]
         is_full = _is_possible(worst_finished)
         nothing_left = ops.logical_not(_is_possible(alive.scores[:, 0]))
-        if options.stopping == "first_finished":
+        if search.stopping == "first_finished":
             return ops.logical_or(is_full, nothing_left)
-        # Log-probabilities only fall, and coverage only takes away. What divides them grows with
-        # the length, or shrinks with it: so at best a hypothesis stays as it is and ends at the
-        # limit, or at once.
-        at_best = self.limit_penalty if options.length_penalty > 0 else options.penalty(length + 1)
+        # Log-probabilities only fall, and coverage only takes away. The penalty that divides them
+        # grows with the length, or shrinks with it: so at best a hypothesis loses no more and
+        # ends at the limit, or at once.
+        at_best = self.limit_penalty if search.length_penalty > 0 else search.penalty(length + 1)
         is_beaten = ops.logical_and(is_full, worst_finished >= alive.scores[:, 0] / at_best)
         return ops.logical_or(is_beaten, nothing_left)
 

@@ -1,4 +1,4 @@
-"""Decoding as a graph: traced once, and always with the weights of now."""
+"""Decoding as a graph: traced once, and always with the current weights."""
 
 import keras
 import numpy as np
@@ -11,17 +11,17 @@ _COLUMNS = 16
 def compiled(function, model, arguments=1, few_sizes=False):
     """`function(ids, …)` as a graph of the backend's own kind.
 
-    On TensorFlow there is one graph for every (B, S). JAX compiles for one size at a time: there
-    the rows are filled up to a power of two and the columns to a multiple of 16, which changes no
+    On TensorFlow one graph serves every (B, S). JAX compiles for one size at a time: there the
+    rows are filled up to a power of two and the columns to a multiple of 16, which changes no
     result and leaves a handful of sizes.
 
     Args:
         function: Takes (B, S) int32 ids, returns a structure of arrays with B rows each, and
-            reads no variables but weights of `model`.
+            reads no variables except the weights of `model`.
         model: The model.
         arguments: How many arrays of ids it takes.
-        few_sizes: Whether rows and columns are filled up on TensorFlow too, as a function needs
-            that calls what `xla` makes.
+        few_sizes: Whether rows and columns are filled up on TensorFlow too, as a function that
+            calls the result of `xla` needs.
 
     Returns:
         A function of the same ids. On JAX and with few sizes it gives NumPy arrays.
@@ -53,7 +53,7 @@ def compiled(function, model, arguments=1, few_sizes=False):
 def xla(function):
     """A function of tensors, part of a TensorFlow graph, that XLA compiles for each size.
 
-    It reads what it likes of the graph around it, and keeps the structures of its arguments.
+    It may read tensors of the graph around it, and keeps the structures of its arguments.
     """
     import tensorflow as tf
 
@@ -102,14 +102,14 @@ def _ids_spec():
 
 
 def _jit_with_weights(function, model):
-    """`function` through JAX's compiler, with the weights of now at every call."""
+    """`function` through JAX's compiler, with the current weights at every call."""
     import jax
 
     weights = model.weights
 
     @jax.jit
     def run(values, *inputs):
-        # As arguments: what a trace reads from a variable itself is a constant from then on.
+        # As arguments: a value that a trace reads from a variable becomes a constant.
         with keras.StatelessScope(list(zip(weights, values, strict=True))):
             return function(*inputs)
 
@@ -121,7 +121,7 @@ def _filled(ids, config):
     rows, columns = np.shape(ids)
     more_rows = (1 << (rows - 1).bit_length()) - rows
     more_columns = -columns % _COLUMNS
-    if config.max_positions is not None:  # no column that learned positions lack
+    if config.max_positions is not None:  # no more columns than learned positions
         more_columns = max(0, min(more_columns, config.max_positions - columns))
     ids = np.pad(ids, [(0, 0), (0, more_columns)], constant_values=config.pad_id)
     return np.pad(ids, [(0, more_rows), (0, 0)], mode="edge")

@@ -1,6 +1,7 @@
 """Which tokens a row may go on with: the one place that masks logits, for every search."""
 
 import copy
+import functools
 
 import numpy as np
 from keras import ops
@@ -13,77 +14,61 @@ class Constraints:
 
     Args:
         options: `SearchOptions`.
-        special_ids: Anything with `pad_id`, `bos_id` and `eos_id`.
+        special_ids: Any object with `pad_id`, `bos_id` and `eos_id`.
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads, or `None`.
         allowed_ids: (B, A) int32, the only ids that each row may hold beside EOS, then pads, or
             `None`. They must lie in [0, V).
         limits: (B,) int32, most tokens of each row. With it and a `target_size` of `special_ids`
-            `without_controls` finds out once, before the search, what no row may hold.
-        ends_apart: Whether the search asks for EOS by itself.
+            the bias of `without_controls` is made once, before the search.
 
     Raises:
         ValueError: if EOS is forbidden.
     """
 
-    def __init__(
-        self,
-        options,
-        special_ids,
-        prefix_ids=None,
-        allowed_ids=None,
-        *,
-        limits=None,
-        ends_apart=False,
-    ):
+    def __init__(self, options, special_ids, prefix_ids=None, allowed_ids=None, *, limits=None):
         options.check_ids(special_ids)
-        self.options, self.ends_apart = options, ends_apart
-        self.special_ids = special_ids
+        self.options, self.special_ids = options, special_ids
         self.prefix_ids = _repeated(prefix_ids, options.beams)
         self.allowed_ids = _repeated(allowed_ids, options.beams)
         self._control_bias = None
         vocab_size = getattr(special_ids, "target_size", None)
         if vocab_size is not None and limits is not None:
-            # Not a constant, which would be V floats more in an exported file.
-            never = ops.cast(ops.min(limits) < 0, "float32")
-            self._control_bias = self._bias_of_controls(vocab_size, never)
+            self._control_bias = self._bias_of_controls(vocab_size, _runtime_zero(limits))
 
-    def of(self, rows):
-        """These rules of some rows, (C,) int32 places among the R."""
+    def subset(self, rows):
+        """These rules for some rows, (C,) int32 indices below R."""
         some = copy.copy(self)
-        some.prefix_ids = _taken(self.prefix_ids, rows)
-        some.allowed_ids = _taken(self.allowed_ids, rows)
+        some.prefix_ids = _take_rows(self.prefix_ids, rows)
+        some.allowed_ids = _take_rows(self.allowed_ids, rows)
         return some
 
     @property
     def forbids_only_controls(self):
-        """Whether pad and BOS are all that may not be chosen, and logits are the model's own."""
+        """Whether only the `control_ids` are forbidden, and the logits are the model's own."""
         return self.options.forbids_only_controls and self.allowed_ids is None
 
     @property
     def control_ids(self):
-        """The ids that no row goes on with under `forbids_only_controls`, in order.
-
-        For a search that asks for EOS by itself, also that.
-        """
-        special_ids = self.special_ids
-        ids = [special_ids.pad_id, special_ids.bos_id]
-        return sorted({*ids, special_ids.eos_id} if self.ends_apart else {*ids})
+        """Pad and BOS, in order: training never scores them, and no row goes on with them."""
+        return sorted({self.special_ids.pad_id, self.special_ids.bos_id})
 
     def without_controls(self, logits):
-        """(R, V) logits as float32, IMPOSSIBLE at pad and BOS, which training never scores."""
+        """(R, V) logits as float32, IMPOSSIBLE at the `control_ids`."""
         bias = self._control_bias
         if bias is None:
             bias = self._bias_of_controls(logits.shape[-1], ops.zeros((), "float32"))
         return ops.cast(logits, "float32") + bias
 
     def _bias_of_controls(self, vocab_size, zero):
-        ids, special_ids = ops.arange(vocab_size), self.special_ids
-        is_control = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
+        is_control = self._are_controls(ops.arange(vocab_size))
         return ops.where(is_control, ops.cast(IMPOSSIBLE, "float32"), zero)
+
+    def _are_controls(self, ids):
+        return functools.reduce(ops.logical_or, [ids == each for each in self.control_ids])
 
     @property
     def changes_probabilities(self):
-        """Whether the search is guided by other probabilities than the model's."""
+        """Whether other probabilities than the model's guide the search."""
         return self.options.repetition_penalty != 1
 
     @property
@@ -96,7 +81,7 @@ class Constraints:
 
         Args:
             logits: (R, V).
-            position: Scalar int, tokens that the rows hold already.
+            position: Scalar int, tokens that the rows already hold.
             output_ids: (R, T) int32, these tokens, then pads.
         """
         logits = ops.cast(logits, "float32")
@@ -108,13 +93,13 @@ class Constraints:
         return ops.where(seen, ops.where(logits > 0, logits / penalty, logits * penalty), logits)
 
     def banned(self, vocab_size, position, output_ids):
-        """Boolean (R, V), or (1, V) where it is the same for all rows: what may not be chosen.
+        """Boolean (R, V), or (1, V) if it is the same for all rows: what may not be chosen.
 
         Args: those of `guiding_logits`, and V.
         """
         options, special_ids = self.options, self.special_ids
         ids = ops.arange(vocab_size)
-        banned = ops.logical_or(ids == special_ids.pad_id, ids == special_ids.bos_id)
+        banned = self._are_controls(ids)
         if options.min_length > 1:
             too_short = position + 1 < options.min_length
             too_short = ops.logical_and(ids == special_ids.eos_id, too_short)
@@ -140,9 +125,9 @@ class Constraints:
         return banned
 
     def forced(self, tokens, position):
-        """(R,) tokens, replaced by those of the prefixes where these are not over yet.
+        """(R,) tokens, replaced by those of the prefixes that are not over yet.
 
-        Without tokens, -1 stands for them.
+        If `tokens` is `None`, -1 stands for them.
         """
         if self.prefix_ids is None:
             return tokens
@@ -175,6 +160,15 @@ class Constraints:
         return ops.logical_and(repeats, ops.logical_not(is_eos))
 
 
+def _runtime_zero(limits):
+    """0.0 that no graph optimizer knows: a constant bias would be V floats more in a file.
+
+    Args:
+        limits: (B,) int32 of at least 0.
+    """
+    return ops.cast(ops.min(limits) < 0, "float32")
+
+
 def _holds(ids, counts, vocab_size):
     """Boolean (R, V): whether (R, T) ids hold an id, at a place where (R | 1, T) `counts`."""
     rows, columns = ops.shape(ids)
@@ -185,7 +179,7 @@ def _holds(ids, counts, vocab_size):
     return ops.scatter(index, values, (rows, vocab_size)) > 0
 
 
-def _taken(ids, rows):
+def _take_rows(ids, rows):
     return ids if ids is None else ops.take(ids, rows, axis=0)
 
 

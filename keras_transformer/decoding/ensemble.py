@@ -2,15 +2,19 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from keras import ops
+
+from keras_transformer.typing import Tensor
 
 _SHARED = ("vocab_size", "target_size", "pad_id", "unk_id", "bos_id", "eos_id")
 
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleConfig:
-    """What a search and a `Translator` ask of a config."""
+    """The fields of a config that a search and a `Translator` read."""
 
     vocab_size: int
     target_size: int
@@ -19,6 +23,24 @@ class EnsembleConfig:
     bos_id: int
     eos_id: int
     max_positions: int | None  # the least of the members'
+
+
+class EnsembleCache(NamedTuple):
+    """The caches of all members, as one cache."""
+
+    members: tuple
+
+    def reordered(self, rows):
+        """See `models.cache.Cache.reordered`."""
+        return EnsembleCache(tuple(cache.reordered(rows) for cache in self.members))
+
+    def grown(self, count):
+        """See `models.cache.Cache.grown`."""
+        return EnsembleCache(tuple(cache.grown(count) for cache in self.members))
+
+    def selected(self, sources):
+        """See `models.cache.Cache.selected`."""
+        return EnsembleCache(tuple(cache.selected(sources) for cache in self.members))
 
 
 class Ensemble:
@@ -35,9 +57,16 @@ class Ensemble:
     Raises:
         ValueError: if there is no model, or vocabularies or special ids differ.
         TypeError: if a model is no encoder-decoder.
+
+    Example:
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
+        >>> ensemble = kt.Ensemble([kt.Transformer(config), kt.Transformer(config)])
+        >>> found = kt.decoding.decode(ensemble, np.array([[5, 7, 3]]), kt.Greedy(extra_length=4))
+        >>> tuple(found.ids.shape)
+        (1, 7)
     """
 
-    def __init__(self, models):
+    def __init__(self, models: Iterable):
         self.models = tuple(models)
         if not self.models:
             raise ValueError("`models` must hold a model. Received: 0 models")
@@ -57,61 +86,47 @@ class Ensemble:
         self.config = EnsembleConfig(**shared, max_positions=min(limits, default=None))
 
     @property
-    def weights(self):
+    def weights(self) -> list:
         """The weights of all members, each once."""
         return list({id(weight): weight for m in self.models for weight in m.weights}.values())
 
-    def __call__(self, inputs, training=False):
-        """As a `Transformer`: (B, T, V) float32, log-probabilities in the place of logits."""
+    @property
+    def layers(self) -> list:
+        """The layers of all members."""
+        return [layer for model in self.models for layer in model.layers]
+
+    def __call__(self, inputs: dict, training: bool = False) -> Tensor:
+        """The call of a `Transformer`, with log-probabilities (B, T, V) float32 for logits."""
         return _mean([model(inputs, training=training) for model in self.models])
 
-    def encode(self, source_ids):
+    def encode(self, source_ids: Tensor) -> tuple:
         """(B, S) int32 source ids -> the memories of all members."""
         return tuple(model.encode(source_ids) for model in self.models)
 
-    def start(self, memory, max_length, beams=1):
-        """The empty caches of all members; arguments as of `Transformer.start`."""
+    def start(self, memory: tuple, max_length: int | Tensor, beams: int = 1) -> EnsembleCache:
+        """The empty caches of all members; for the arguments see `Transformer.start`."""
         pairs = zip(self.models, memory, strict=True)
-        return tuple(model.start(own, max_length, beams) for model, own in pairs)
-
-    def step_layers(self):
-        """Those of all members."""
-        return [layer for model in self.models for layer in model.step_layers()]
+        return EnsembleCache(tuple(model.start(own, max_length, beams) for model, own in pairs))
 
     def step(
         self,
-        token_ids,
-        cache,
-        position,
-        beams=1,
-        return_attention_scores=False,
-        vocab_first=False,
-    ):
-        """As `Transformer.step`, with log-probabilities in the place of logits.
+        token_ids: Tensor,
+        cache: EnsembleCache,
+        position: Tensor,
+        beams: int = 1,
+        return_attention_scores: bool = False,
+        vocab_first: bool = False,
+    ) -> tuple:
+        """The `step` of a `Transformer`, with log-probabilities for logits.
 
         Attention is the mean of the members'.
         """
         options = (position, beams, return_attention_scores, vocab_first)
-        pairs = zip(self.models, cache, strict=True)
+        pairs = zip(self.models, cache.members, strict=True)
         found = [model.step(token_ids, own, *options) for model, own in pairs]
         logits, caches, *weights = zip(*found, strict=True)
         means = [sum(each) / len(each) for each in weights]
-        return _mean(logits, 0 if vocab_first else -1), tuple(caches), *means
-
-    def reorder(self, cache, rows):
-        """The caches whose row r continues what row `rows[r]` has decoded."""
-        pairs = zip(self.models, cache, strict=True)
-        return tuple(model.reorder(own, rows) for model, own in pairs)
-
-    def grow(self, cache, count):
-        """The caches with room for `count` more target tokens."""
-        pairs = zip(self.models, cache, strict=True)
-        return tuple(model.grow(own, count) for model, own in pairs)
-
-    def select(self, cache, sources):
-        """The caches of some of their sources."""
-        pairs = zip(self.models, cache, strict=True)
-        return tuple(model.select(own, sources) for model, own in pairs)
+        return _mean(logits, 0 if vocab_first else -1), EnsembleCache(caches), *means
 
 
 def _mean(logits, axis=-1):

@@ -1,19 +1,35 @@
-"""What all searches can be asked for: how long a row gets, and which tokens it may hold."""
+"""What goes into every search and what comes out: its options, and the hypotheses found."""
 
 import dataclasses
+from typing import NamedTuple
 
 from keras_transformer.arguments import check_count, check_positive, check_size
+from keras_transformer.typing import Tensor
+
+
+class Hypotheses(NamedTuple):
+    """N hypotheses a row, best first; samples in the order in which they were drawn.
+
+    Example:
+        >>> hypotheses = kt.decoding.Hypotheses(ids=np.array([[[5, 2], [7, 2]]]))
+        >>> hypotheses.ids[0, 0], hypotheses.scores is None
+        (array([5, 2]), True)
+    """
+
+    ids: Tensor  # (B, N, T) int32: the tokens, EOS if there is one, then pads
+    scores: Tensor | None = None  # (B, N) float32, penalised; `None` if the search keeps none
+    log_probs: Tensor | None = None  # (B, N, T) float32 of each token, then 0; `None` likewise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Options of every search. One that is off, as all are by default, adds no op to the graph.
 
-    Pad and BOS are never chosen. Tokens of a given prefix are not looked at: a search goes on
-    from them, whatever they are. Where these rules leave a row nothing to choose, it ends: EOS is
-    taken even before `min_length`.
+    Pad and BOS are never chosen. The tokens of a given prefix are not checked: a search continues
+    from them, whatever they are. If these rules leave a row nothing to choose, the row ends: it
+    takes EOS even before `min_length`.
 
-    No rule changes a probability: what may not be chosen is passed over, and a token's
+    No rule changes a probability: the search skips what it may not choose, and a token's
     log-probability stays that of the model. Only `repetition_penalty` makes a distribution of its
     own. It guides the search and makes the scores of hypotheses; their `log_probs` are still
     those of the model.
@@ -23,12 +39,12 @@ class SearchOptions:
             paper: 50).
         max_length: Most tokens of any row, EOS included; `None` for no further limit.
         min_length: Fewest tokens of a row, EOS included.
-        forbidden_ids: Ids that are never chosen, a tuple.
+        forbidden_ids: A tuple of ids that are never chosen.
         no_repeat_ngram: No n-gram of this many target tokens occurs twice in a row; 0 for no
-            such rule. EOS may always come.
-        repetition_penalty: Makes tokens that the row holds already less likely (Keskar et al.
+            such rule. EOS is always allowed.
+        repetition_penalty: Makes tokens that the row already holds less likely (Keskar et al.
             2019, arXiv 1909.05858, sec. 4.1: 1.2): their logits are divided by it, or multiplied
-            where they are below 0, as a division would favour them. 1 for none; below 1 it makes
+            if they are below 0, since a division would favour them. 1 for none; below 1 it makes
             them likelier.
     """
 
@@ -57,25 +73,25 @@ class SearchOptions:
             )
 
     beams = 1  # rows of the step function for each row of the source
-    step_options = {}  # what the step function is asked for beside logits
-    takes_vocab_first = False  # whether (V, R) logits do where `forbids_only_controls`
+    step_options = {}  # what the step function returns beside logits
+    takes_vocab_first = False  # whether it can choose from (V, R) logits, see `decoding.plan`
 
     @property
-    def forbids_only_controls(self):
-        """Whether pad and BOS are all that no row may choose, and logits are the model's own."""
+    def forbids_only_controls(self) -> bool:
+        """Whether only pad and BOS are forbidden, and the logits are the model's own."""
         has_rules = self.min_length > 1 or self.forbidden_ids or self.no_repeat_ngram
         return not has_rules and self.repetition_penalty == 1
 
-    def score_of(self, log_prob, length):
+    def score_of(self, log_prob: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""
         return log_prob
 
-    def check_ids(self, special_ids, vocab_size=None):
-        """Raises ValueError if the `forbidden_ids` hold EOS or what the vocabulary lacks.
+    def check_ids(self, special_ids, vocab_size: int | None = None) -> None:
+        """Raises ValueError if the `forbidden_ids` hold EOS or an id outside the vocabulary.
 
         Args:
             special_ids: Anything with `eos_id`.
-            vocab_size: V, or `None` where it is not known yet.
+            vocab_size: V, or `None` if it is not known yet.
         """
         if special_ids.eos_id in self.forbidden_ids:
             raise ValueError(

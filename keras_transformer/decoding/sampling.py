@@ -6,29 +6,32 @@ from keras import ops
 
 from keras_transformer.arguments import check_count, check_finite, check_size
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.decoding.noise import gumbel_noise, sample_keys
-from keras_transformer.decoding.selection import likeliest
-from keras_transformer.decoding.token_loop import TokenSearch
+from keras_transformer.decoding.selection import argmax
+from keras_transformer.decoding.token_search import TokenSearch
+from keras_transformer.layers.dropout import _mix, _uint32
+from keras_transformer.typing import Tensor
 
 _LOWEST_TEMPERATURE = 1e-6  # logits over less might leave float32
+_STRIDE = 0x9E3779B9  # 2^32 over the golden ratio: counters times it are far apart
+_LARGEST = 1 - 2.0**-24  # the float32 below 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling(TokenSearch):
     """Draws each token from the model's distribution.
 
-    What is drawn depends on `seed`, the row's own source ids, the number of the sample and the
-    position, and on nothing else: not on batch mates, padding, order or backend. A sentence that
-    comes twice gets the same samples; sample 0 is the same for every `n_best`.
+    A draw depends on `seed`, the row's own source ids, the number of the sample and the position,
+    and on nothing else: not on batch mates, padding, order or backend. A sentence that comes
+    twice gets the same samples; sample 0 is the same for every `n_best`.
 
-    The logits are divided by `temperature`, what may not be chosen is taken out, and then come
-    `top_k`, `top_p` and `min_p`, each on the rest that the one before leaves. A token that is as
-    likely as the last that stays, stays too.
+    The logits are divided by `temperature`, tokens that may not be chosen are removed, and then
+    `top_k`, `top_p` and `min_p` apply, each to the rest that the one before leaves. A token that
+    is as likely as the last that stays, stays too.
 
     The hypotheses come in the order in which they are drawn, not by score, and may be equal.
     Their log-probabilities are the model's, at temperature 1 and unfiltered; a score is their sum.
 
-    Attributes:
+    Attributes: those of `SearchOptions` (see `Greedy`), and
         temperature: Above 1 flattens the distribution, below 1 sharpens it; 0 is greedy search.
         top_k: Only the k likeliest tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
         top_p: Only the likeliest tokens that together have this probability (nucleus sampling,
@@ -37,6 +40,13 @@ class Sampling(TokenSearch):
             2024, arXiv 2407.01082); 0 for all.
         seed: Integer in [0, 2^32).
         n_best: Samples N of each source.
+
+    Example:
+        >>> search = kt.Sampling(extra_length=3, n_best=2, seed=1)
+        >>> model = kt.LanguageModel(kt.TransformerConfig.preset("tiny", vocab_size=11))
+        >>> found = kt.generate(model, np.array([[5, 7]]), search)
+        >>> tuple(found.hypotheses.ids.shape)
+        (1, 2, 5)
     """
 
     temperature: float = 1.0
@@ -64,7 +74,7 @@ class Sampling(TokenSearch):
             raise ValueError(f"`seed` must be below 2^32. Received: {self.seed}")
 
     @property
-    def beams(self):
+    def beams(self) -> int:
         """Rows of the step function for each row of the source."""
         return self.n_best
 
@@ -78,16 +88,16 @@ class Sampling(TokenSearch):
             guide = constraints.guiding_logits(logits, position, output_ids)
             banned = constraints.banned(logits.shape[-1], position, output_ids)
             if self.temperature == 0:
-                return likeliest(ops.where(banned, IMPOSSIBLE, guide))
+                return argmax(ops.where(banned, IMPOSSIBLE, guide))
             guide = ops.where(banned, IMPOSSIBLE, guide / self.temperature)
             guide = ops.log_softmax(guide, axis=-1)
             guide = ops.where(ops.logical_or(banned, self.filtered(guide)), IMPOSSIBLE, guide)
-            return likeliest(guide + gumbel_noise(keys, position, logits.shape[-1]))
+            return argmax(guide + gumbel_noise(keys, position, logits.shape[-1]))
 
         return choose
 
-    def filtered(self, log_probs):
-        """Boolean (R, V): what `top_k`, `top_p` and `min_p` take out of (R, V) log-probabilities.
+    def filtered(self, log_probs: Tensor) -> Tensor:
+        """Boolean (R, V): what `top_k`, `top_p` and `min_p` remove from (R, V) log-probabilities.
 
         The log-probabilities are normalised, at the temperature, and IMPOSSIBLE where a token may
         not be chosen.
@@ -109,3 +119,39 @@ class Sampling(TokenSearch):
             highest = ops.max(log_probs, axis=1, keepdims=True)
             lowest = ops.maximum(lowest, highest + ops.log(ops.cast(self.min_p, "float32")))
         return log_probs < lowest
+
+
+def sample_keys(seed, source_ids, pad_id, count):
+    """(B * count,) uint32, a key for each of `count` samples of each source.
+
+    Random numbers are hashes, of who asks and of what for, and so the same on every backend.
+
+    Args:
+        seed: Integer in [0, 2^32).
+        source_ids: (B, S) int32, then pads, which change no key.
+        pad_id: The id that is no token.
+        count: Samples of each source; they stand next to each other.
+    """
+    places = _mix(_uint32(ops.arange(1, ops.shape(source_ids)[1] + 1)) * _uint32(_STRIDE))
+    tokens = _mix(_mix(_uint32(source_ids)) + places)
+    tokens = ops.where(ops.equal(source_ids, pad_id), _uint32(0), tokens)
+    rows = ops.sum(tokens, axis=1, keepdims=True)
+    rows = _mix(rows + _mix(_uint32(seed) + _uint32(_STRIDE)))
+    numbers = _mix(_uint32(ops.arange(1, count + 1)) * _uint32(_STRIDE))
+    return ops.reshape(_mix(rows + numbers), (-1,))
+
+
+def gumbel_noise(keys, position, size):
+    """(R, size) float32 of the standard Gumbel distribution, for (R,) keys at one position.
+
+    The highest of log-probabilities plus such noise is a draw from their distribution (Gumbel
+    1954; Maddison et al. 2014, arXiv 1411.0030).
+    """
+    offset = _mix(keys + _mix(_uint32(position + 1) * _uint32(_STRIDE)))
+    stride = ops.bitwise_or(_mix(ops.bitwise_xor(offset, _uint32(_STRIDE))), _uint32(1))
+    index = ops.expand_dims(_uint32(ops.arange(size)), 0)
+    bits = _mix(index * ops.expand_dims(stride, 1) + ops.expand_dims(offset, 1))
+    # Exact near 0, where the highest of the noise comes from: rare tokens keep their share.
+    uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-32
+    exponential = -ops.log1p(-ops.minimum(uniform, _LARGEST))
+    return -ops.log(exponential)

@@ -8,11 +8,11 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
-_SHORT = 512  # scores that are looked through one by one
+_SHORT = 512  # scores that are searched one by one
 _WIDTHS = range(48, 80)  # of blocks
 
 
-def likeliest(scores):
+def argmax(scores):
     """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
     if compiled_for() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
         best, last = ops.max(scores, axis=-1, keepdims=True), scores.shape[-1] - 1
@@ -21,14 +21,14 @@ def likeliest(scores):
     return ops.cast(ops.reshape(ops.top_k(scores, 1)[1], (-1,)), "int32")
 
 
-def likeliest_vocab_first(scores, banned=()):
-    """(V, R) float32 -> (R,) int32: as `likeliest`, for XLA, which has one pass over them then.
+def argmax_vocab_first(scores, banned=()):
+    """(V, R) float32 -> (R,) int32: the same as `argmax`, in one pass if XLA compiles it.
 
-    The ids are cut into blocks, and only the block with the highest score is looked through.
+    The ids are cut into blocks, and only the block with the highest score is searched.
 
     Args:
         scores: The scores.
-        banned: Few integers below V, which are not chosen.
+        banned: A few integers below V, which are not chosen.
     """
     size = scores.shape[0]
     width = size if size <= _SHORT else min(_WIDTHS, key=lambda width: (size % width, width))
@@ -74,8 +74,8 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
     Args:
         scores_BKV: (B, K, V) float32.
         offsets_BK: (B, K) float32.
-        count: How many; all K * V where there are fewer.
-        banned: Few integers below V, whose scores count as IMPOSSIBLE.
+        count: How many; all K * V if there are fewer.
+        banned: A few integers below V, whose scores count as IMPOSSIBLE.
 
     Returns:
         (B, count) sums, highest first, and int32 where they stand in K and in V; of equals, the
@@ -107,10 +107,10 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
     if banned:
         starts = ops.expand_dims(chosen % blocks * width, 2)
         near = _without(near, starts + ops.arange(width), banned)
-    near = near + ops.expand_dims(taken(choice(chosen // blocks, beams), offsets_BK), 2)
+    near = near + ops.expand_dims(gather_rows(one_hot_rows(chosen // blocks, beams), offsets_BK), 2)
     sums, index = ops.top_k(reshape(near, (batch, most * width)), count)
     index = ops.cast(index, "int32")
-    block = taken(choice(index // width, most), chosen)
+    block = gather_rows(one_hot_rows(index // width, most), chosen)
     return sums, block // blocks, (block % blocks) * width + index % width
 
 
@@ -122,19 +122,19 @@ def _without(scores, ids, banned):
     return scores + bias
 
 
-def choice(index, count):
+def one_hot_rows(index, count):
     """(B, N) int32 indices below `count` -> (B, N, `count`) float32, 1 at each index.
 
-    A product with it takes rows, in LiteRT's fast kernels, where `ops.take_along_axis` is a
-    dozen slow ops.
+    A product with it gathers rows, in LiteRT's fast kernels; `ops.take_along_axis` is a dozen
+    slow ops there.
     """
     return ops.cast(ops.equal(ops.expand_dims(index, 2), ops.arange(count)), "float32")
 
 
-def taken(choice_BNK, values):
-    """The values (B, K, …) at each index of a `choice`: (B, N, …). Integers must be below 2^24."""
+def gather_rows(one_hot_BNK, values):
+    """The values (B, K, …) at each index of `one_hot_rows`: (B, N, …); integers below 2^24."""
     dtype = values.dtype
     flat = ops.cast(values, "float32")
     if len(values.shape) == 2:
-        return ops.cast(ops.matmul(choice_BNK, ops.expand_dims(flat, 2))[:, :, 0], dtype)
-    return ops.cast(ops.matmul(choice_BNK, flat), dtype)
+        return ops.cast(ops.matmul(one_hot_BNK, ops.expand_dims(flat, 2))[:, :, 0], dtype)
+    return ops.cast(ops.matmul(one_hot_BNK, flat), dtype)

@@ -1,37 +1,38 @@
 """The loop that all searches run in, whose tensors grow with the text and shrink with the batch."""
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
+from keras_transformer.typing import Tensor
+
 
 @dataclasses.dataclass(frozen=True)
-class Growth:
-    """More room for tokens as they come, and none for rows that have ended.
+class Sizing:
+    """How the cache of a search gets slots as tokens come, and loses rows that have ended.
 
-    What a step costs follows the tokens that there are, not the most that there might be, and the
-    rows that go on. The sizes of the loop's tensors change for that, which is not free either:
-    LiteRT lays out all memory anew, XLA compiles.
+    The cost of a step follows the tokens that there are, not the most that there might be, and
+    the rows that are not done. A change of size is not free either: LiteRT lays out all memory
+    again, XLA compiles again.
 
     Attributes:
-        grow: `grow(cache, count) -> cache` with slots for `count` more tokens, as of a model.
-        first, more: Slots at first, and how many come at a time after that. Integers or scalar
-            int tensors.
-        select: `select(cache, sources) -> cache` of some sources, as of a model; `None` where
-            all rows stay to the end.
-        least: Rows that are not worth being fewer. Above 1 the rows stay a power of two.
+        first, more: Slots at first, and how many are added at a time after that. Integers or
+            scalar int tensors.
+        shrinks: Whether rows that have ended leave the batch; otherwise all stay to the end.
+        least: A batch of this many rows shrinks no further. Above 1 the number of rows stays a
+            power of two.
         compile: Makes a function of tensors a faster one of the same, or `None`.
     """
 
-    grow: object
-    first: object
-    more: object
-    select: object = None
+    first: Tensor
+    more: Tensor
+    shrinks: bool = False
     least: int = 1
-    compile: object = None
+    compile: Callable | None = None
 
-    def room(self, cache, position, end):
+    def with_free_slots(self, cache, position, end):
         """The cache with free slots from `position` on, and the position where they end.
 
         Args:
@@ -39,16 +40,16 @@ class Growth:
             position, end: Scalar ints.
         """
         count = ops.where(end > 0, self.more, self.first)
-        count = ops.where(position < end, 0, count) if self.select else count
-        return self.grow(cache, count), end + count
+        count = ops.where(position < end, 0, count) if self.shrinks else count
+        return cache.grown(count), end + count
 
-    def is_too_wide(self, done):
-        """Scalar boolean: whether so many of the rows are done (B,) that they had better go."""
+    def should_shrink(self, done):
+        """Scalar boolean: whether so many of the rows are done (B,) that they should leave."""
         rows, alive = _counts(done)
         return ops.logical_and(2 * alive <= rows, rows > self.least)
 
-    def survivors(self, done):
-        """(C,) int32, the rows that stay: those that are not done, and what fills them up."""
+    def kept_rows(self, done):
+        """(C,) int32, the rows that stay: those that are not done, and others to fill up."""
         rows, alive = _counts(done)
         if self.least > 1:
             doublings = ops.ceil(ops.log2(ops.cast(ops.maximum(alive, self.least), "float32")))
@@ -57,17 +58,17 @@ class Growth:
         return ops.sort(ops.cast(order[:alive], "int32"))
 
 
-def search_loop(loop, cache, growth=None):
+def search_loop(loop, cache, sizing=None):
     """Runs a search to its end.
 
     Args:
         loop: A `TokenLoop` or `BeamLoop`.
         cache: What its `step` needs before the first token, with all slots that the search may
-            need, or with none under `growth`.
-        growth: A `Growth`, or `None`.
+            need, or without any under `sizing`.
+        sizing: A `Sizing`, or `None`.
 
     Returns:
-        What the loop's `outcome` gives.
+        The result of the loop's `outcome`.
     """
     state = loop.start(cache)
     kind = type(state)
@@ -78,14 +79,14 @@ def search_loop(loop, cache, growth=None):
     def advance(*fields):
         return loop.advance(kind(*fields))
 
-    if growth is None:
+    if sizing is None:
         return loop.outcome(kind(*ops.while_loop(is_unfinished, advance, state)))
-    if growth.select is not None:
-        return _outcome_of_survivors(loop, state, growth)
+    if sizing.shrinks:
+        return _shrinking_loop(loop, state, sizing)
 
     def block(*fields):
         state = kind(*fields)
-        cache, end = growth.room(state.cache, state.position, state.position)
+        cache, end = sizing.with_free_slots(state.cache, state.position, state.position)
 
         def is_within(position, *others):
             return ops.logical_and(is_unfinished(position, *others), position < end)
@@ -95,37 +96,36 @@ def search_loop(loop, cache, growth=None):
     return loop.outcome(kind(*ops.while_loop(is_unfinished, block, state)))
 
 
-def _outcome_of_survivors(loop, state, growth):
-    """The outcome of a search that its rows leave as they end."""
+def _shrinking_loop(loop, state, sizing):
+    """The outcome of a search whose rows leave as they end."""
     everyone, kind = loop, type(state)
 
     def is_unfinished(sources, end, state, outcome):
         return ops.logical_not(ops.all(everyone.done(state)))
 
     def block(sources, end, state, outcome):
-        loop = everyone.of(sources)
-        cache, end = growth.room(state.cache, state.position, end)
+        loop = everyone.subset(sources)
+        cache, end = sizing.with_free_slots(state.cache, state.position, end)
 
         def run(state, end):
-            def goes_on(*fields):
+            def continues(*fields):
                 state = kind(*fields)
                 done = loop.done(state)
-                stops = ops.logical_or(ops.all(done), growth.is_too_wide(done))
+                stops = ops.logical_or(ops.all(done), sizing.should_shrink(done))
                 return ops.logical_and(state.position < end, ops.logical_not(stops))
 
             return kind(
-                *ops.while_loop(goes_on, lambda *fields: loop.advance(kind(*fields)), state)
+                *ops.while_loop(continues, lambda *fields: loop.advance(kind(*fields)), state)
             )
 
-        run = growth.compile(run) if growth.compile else run
+        run = sizing.compile(run) if sizing.compile else run
         state = run(state._replace(cache=cache), end)
         found = loop.outcome(state)
         outcome = keras.tree.map_structure(
             lambda values, updates: _put(values, sources, updates), outcome, found
         )
-        rows = growth.survivors(loop.done(state))
-        state = loop.selected(state, rows, growth.select)
-        return ops.take(sources, rows, axis=0), end, state, outcome
+        rows = sizing.kept_rows(loop.done(state))
+        return ops.take(sources, rows, axis=0), end, loop.selected(state, rows), outcome
 
     sources = ops.arange(ops.shape(loop.done(state))[0])
     start = (sources, ops.zeros((), "int32"), state, loop.outcome(state))

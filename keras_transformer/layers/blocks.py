@@ -186,9 +186,6 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         weights = (keras.KerasTensor((*sizes, each.shape[1]), self.compute_dtype) for each in keys)
         return (states, *weights) if return_attention_scores else states
 
-    def _feeding_layers(self):
-        return self.feed_forward.step_layers() if self.use_feed_forward else []
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class EncoderBlock(TransformerBlock):
@@ -284,10 +281,6 @@ class EncoderBlock(TransformerBlock):
     def start(self, batch: int | Tensor, size: int | Tensor, beams: int = 1) -> tuple:
         """An empty cache for `step`: keys (B, N, `size` * K, H), values (B, N, `size` * K, U)."""
         return empty_slots(batch, self.self_attention, size, beams)
-
-    def step_layers(self):
-        """The projections that `step` makes, for `layers.lowering.prepacked`."""
-        return [*self.self_attention.step_layers(), *self._feeding_layers()]
 
     def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
         """The causal call for the next T tokens, at `slots`: their states, the new cache."""
@@ -430,11 +423,6 @@ class DecoderBlock(TransformerBlock):
         """
         cross_cache = self.cross_attention.start(memory, attention_mask=memory_mask)
         return empty_slots(ops.shape(memory)[0], self.self_attention, size, beams), cross_cache
-
-    def step_layers(self):
-        """The projections that `step` makes, for `layers.lowering.prepacked`."""
-        own, cross = self.self_attention.step_layers(), self.cross_attention.step_layers()
-        return [*own, *cross, *self._feeding_layers()]
 
     def step(
         self,

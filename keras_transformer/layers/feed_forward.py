@@ -89,10 +89,6 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
             hidden_BTF = self.activation(hidden_BTF)
         return self.outer(self.dropout_layer(hidden_BTF, training=training))
 
-    def step_layers(self):
-        """The projections, for `layers.lowering.prepacked`."""
-        return [self.intermediate, *([self.gate] if self.is_gated else []), self.outer]
-
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 

@@ -257,10 +257,6 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
 
-    def step_layers(self):
-        """The projections that `step` makes, for `layers.lowering.prepacked`."""
-        return [self.query_key_value, self.output_projection]
-
     def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
         """The next tokens only, with the keys and values of earlier ones from a cache.
 
@@ -429,10 +425,6 @@ class CrossAttention(MultiHeadAttention):
             sees_BN11 = ops.any(mask, axis=-1, keepdims=True)
             value_BNSU = value_BNSU * ops.cast(sees_BN11, value_BNSU.dtype)
         return unfused(key_BNSH) * self._key_factor, value_BNSU
-
-    def step_layers(self):
-        """The projections that `step` makes, for `layers.lowering.prepacked`."""
-        return [self.query_projection, self.output_projection]
 
     def step(
         self,

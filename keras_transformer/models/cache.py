@@ -1,4 +1,8 @@
-"""What cached decoding carries from step to step."""
+"""What cached decoding carries from step to step.
+
+A search calls `reordered`, `grown` and `selected`; a model of one's own may have another cache with
+these methods.
+"""
 
 from typing import NamedTuple
 
@@ -23,26 +27,26 @@ class Cache(NamedTuple):
         return block[0] if isinstance(block[0], tuple) else block
 
     def reordered(self, rows):
-        """The cache whose row r goes on from what row `rows[r]` has decoded; rows are (R,).
+        """The cache whose row r continues what row `rows[r]` has decoded; rows are (R,) int32.
 
-        Without beams a row can only go on from itself.
+        Rows stay within one source. Without beams a row can only continue itself.
         """
         if isinstance(self.ancestors, tuple):
             return self
         return self._replace(ancestors=ops.take(self.ancestors, rows, axis=0))
 
     def selected(self, sources):
-        """The cache of some sources, (C,) int32 places among the B, each with all its beams."""
+        """The cache of some sources, (C,) int32 indices below B, each with all its beams."""
 
-        def of(values):
+        def rows_of_sources(values):
             return ops.take(values, sources, axis=0)
 
         ancestors = self.ancestors
         if not isinstance(ancestors, tuple):
             ancestors = ops.take(ancestors, rows_of(sources, ancestors.shape[2]), axis=0)
         return self._replace(
-            blocks=keras.tree.map_structure(of, self.blocks),
-            memory_bias=keras.tree.map_structure(of, self.memory_bias),
+            blocks=keras.tree.map_structure(rows_of_sources, self.blocks),
+            memory_bias=keras.tree.map_structure(rows_of_sources, self.memory_bias),
             ancestors=ancestors,
         )
 

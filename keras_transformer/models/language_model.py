@@ -55,26 +55,10 @@ class LanguageModel(TransformerModel):
         blocks = tuple(block.start(batch_size, max_length, beams) for block in self._decoder.blocks)
         return self._decoder.start(blocks, max_length, beams, batch_size * beams)
 
-    def step_layers(self):
-        """As `Transformer.step_layers`."""
-        return [*self._decoder.step_layers(), self._output]
-
     def step(self, token_ids, cache, position, beams=1, vocab_first=False):
         """As `Transformer.step`: (B, T) ids from `position` on -> (B, T, V) logits, new cache."""
         states, cache = self._decoder.step(token_ids, cache, position, beams)
         return step_logits(self._output, states, beams, vocab_first), cache
-
-    def reorder(self, cache, rows):
-        """As `Transformer.reorder`."""
-        return cache.reordered(rows)
-
-    def grow(self, cache, count):
-        """As `Transformer.grow`."""
-        return cache.grown(count)
-
-    def select(self, cache, sources):
-        """As `Transformer.select`."""
-        return cache.selected(sources)
 
     def attention_scores(self, token_ids: Tensor) -> tuple[list, list[Tensor], list]:
         """The (B, N, T, T) weights of every block, in lists as those of a `Transformer`."""

@@ -96,10 +96,6 @@ class Stack:
         ancestors = no_ancestors(rows, size, beams) if beams > 1 else ()
         return Cache(blocks, memory_bias, ops.arange(size), ancestors)
 
-    def step_layers(self):
-        """The layers whose kernels `step` multiplies with, for `layers.lowering.prepacked`."""
-        return [layer for block in self.blocks for layer in block.step_layers()]
-
     def step(self, token_ids, cache, position, beams=1, scores=None):
         """(B, T) ids from `position` on -> (B, T, D) states and the new `Cache`.
 

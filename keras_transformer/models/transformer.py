@@ -111,10 +111,6 @@ class Transformer(TransformerModel):
         rows = ops.shape(memory.states)[0] * beams
         return self._decoder.start(blocks, max_length, beams, rows, bias)
 
-    def step_layers(self):
-        """The layers whose kernels `step` multiplies with, for `layers.lowering.prepacked`."""
-        return [*self._decoder.step_layers(), self._output]
-
     def step(
         self,
         token_ids,
@@ -148,23 +144,6 @@ class Transformer(TransformerModel):
             return logits, cache
         weights_BNTS = ops.cast(scores[alignment_layer(self.config)], "float32")
         return logits, cache, ops.mean(weights_BNTS, axis=1)
-
-    def reorder(self, cache, rows):
-        """The `Cache` whose row r continues what row `rows[r]` has decoded, within one source.
-
-        Args:
-            cache: A `Cache` of B * K rows.
-            rows: (B * K,) int32.
-        """
-        return cache.reordered(rows)
-
-    def grow(self, cache, count):
-        """The `Cache` with room for `count` more target tokens."""
-        return cache.grown(count)
-
-    def select(self, cache, sources):
-        """The `Cache` of some of its sources, (C,) int32, each with all its beams."""
-        return cache.selected(sources)
 
     def attention_scores(
         self, source_ids: Tensor, target_ids: Tensor

@@ -1,4 +1,4 @@
-"""Translations as they grow: tokens one by one, and text of which nothing is taken back."""
+"""Translations as they grow, token by token."""
 
 import functools
 
@@ -6,7 +6,7 @@ import keras
 
 from keras_transformer.decoding.compiled import compiled_steps
 from keras_transformer.decoding.generation import source_limits
-from keras_transformer.decoding.token_loop import TokenSearch
+from keras_transformer.decoding.token_search import TokenSearch
 
 
 class TokenStream:
@@ -14,25 +14,25 @@ class TokenStream:
 
     Args:
         model: A `Transformer` or an `Ensemble`.
-        strategy: `Greedy()` or `Sampling()` with one sample.
+        search: `Greedy()` or `Sampling()` with one sample.
 
     Raises:
-        ValueError: for another search, which may drop what it has begun with.
+        ValueError: for another search, which may drop the tokens that it has begun with.
     """
 
-    def __init__(self, model, strategy):
-        if not isinstance(strategy, TokenSearch) or strategy.beams != 1:
+    def __init__(self, model, search):
+        if not isinstance(search, TokenSearch) or search.beams != 1:
             raise ValueError(
                 "a stream must have a search that takes no token back, `Greedy` or `Sampling` "
-                f"with `n_best=1`. Received: {strategy}"
+                f"with `n_best=1`. Received: {search}"
             )
-        strategy.check_ids(model.config, model.config.target_size)
+        search.check_ids(model.config, model.config.target_size)
         self.eos_id = model.config.eos_id
         step = functools.partial(model.step, beams=1)
 
         def loop_of(source_ids):
-            limits, slots = source_limits(source_ids, strategy, model.config)
-            loop = strategy.loop(step, limits, slots, model.config, source_ids=source_ids)
+            limits, slots = source_limits(source_ids, search, model.config)
+            loop = search.loop(step, limits, slots, model.config, source_ids=source_ids)
             return loop, slots
 
         def begin(source_ids):

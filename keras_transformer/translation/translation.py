@@ -1,4 +1,4 @@
-"""Hypotheses of a search as a `Translator` gives them."""
+"""Hypotheses of a search as a `Translator` gives them, and searches that give scores."""
 
 import dataclasses
 
@@ -10,9 +10,9 @@ def hypotheses_of(ids, scores, log_probs, config):
 
     Args:
         ids: (N, T) int array, tokens, EOS if there is one, then pads.
-        scores: (N,) array. What the search has not found is IMPOSSIBLE, and left out.
+        scores: (N,) array, IMPOSSIBLE where the search found none, which is left out.
         log_probs: (N, T) array.
-        config: Anything with `pad_id` and `eos_id`.
+        config: Any object with `pad_id` and `eos_id`.
     """
     found = []
     for row, score, values in zip(ids, scores, log_probs, strict=True):
@@ -25,18 +25,22 @@ def hypotheses_of(ids, scores, log_probs, config):
     return found
 
 
-def with_scores(strategy, n_best):
-    """The strategy that finds `n_best` hypotheses, or as many as it does, and gives scores.
+def with_scores(search, n_best):
+    """The same search, which finds `n_best` hypotheses and gives scores.
+
+    Args:
+        search: A search.
+        n_best: Hypotheses; as many as it finds anyway when `None`.
 
     Raises:
         ValueError: if it cannot find as many.
     """
-    names = {field.name for field in dataclasses.fields(strategy)}
+    names = {field.name for field in dataclasses.fields(search)}
     changes = {name: True for name in ("scores", "token_log_probs") if name in names}
     if n_best is not None and "n_best" in names:
         changes["n_best"] = n_best
     elif n_best not in (None, 1):
         raise ValueError(
-            f"`n_best` must be 1 for {type(strategy).__name__}. Received: n_best={n_best}"
+            f"`n_best` must be 1 for {type(search).__name__}. Received: n_best={n_best}"
         )
-    return dataclasses.replace(strategy, **changes)
+    return dataclasses.replace(search, **changes)

@@ -1,20 +1,19 @@
 """Text to text in Python: tokenize, batch by length, decode, detokenize."""
 
 import functools
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
 
 from keras_transformer.arguments import check_flag, check_size
-from keras_transformer.decoding.alignment import align
+from keras_transformer.decoding import Greedy, align, decode, score
 from keras_transformer.decoding.compiled import compiled
-from keras_transformer.decoding.generation import decode
-from keras_transformer.decoding.greedy import Greedy
-from keras_transformer.decoding.scoring import score
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.translation.copy_unknown import source_words, with_source_words
-from keras_transformer.translation.guides import check_tokenizer, guides_of
 from keras_transformer.translation.streaming import TokenStream
 from keras_transformer.translation.translation import hypotheses_of, with_scores
+from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
 from keras_transformer_runner.tokenizers.base import check_text_size
 from keras_transformer_runner.translation import Translation
@@ -28,38 +27,48 @@ class Translator:
 
     Args:
         model: A `Transformer` or an `Ensemble`.
-        tokenizer: The tokenizer it was trained with; that of the source, where the target has
+        tokenizer: The tokenizer that it was trained with; that of the source, if the target has
             another.
-        strategy: A search strategy.
+        strategy: A search, such as `BeamSearch()`; `Greedy()` when `None`.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         batch_size: Sentences a batch.
-        max_source_length: Longest source in tokens, EOS included. A longer one is an error, as
-            what was cut off would be missing from the answer. A model with learned positions
-            also limits it to `max_positions`.
+        max_source_length: Longest source in tokens, EOS included. A longer one is an error, since
+            a text that is cut gets only half a translation. A model with learned positions also
+            limits it to `max_positions`.
         replace_unknown: Whether an unknown word of a translation becomes the source's word that
-            it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). Takes a pass more
-            over sentences that hold one, and a `Transformer`.
-        jit_compile: Whether XLA compiles the search on TensorFlow. Greedy search is faster then,
-            beam search on a CPU is not; but it takes seconds for each new size: batches are
-            filled up to a power of two of rows and a multiple of 16 columns. For many sentences.
+            it is aligned to (see `align`; Luong et al. 2015, arXiv 1410.8206). It takes one more
+            pass over sentences with an unknown word, and a `Transformer`.
+        jit_compile: Whether XLA compiles the search on TensorFlow. This makes greedy search
+            faster, and beam search on a CPU not. It takes seconds for each new size, so batches
+            are filled up to a power of two of rows and a multiple of 16 columns. It pays off for
+            many sentences.
 
     Raises:
         TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
             with `decoding.generate`.
         ValueError: if a tokenizer and the model disagree on the vocabulary or a special id.
+
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> names = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
+        >>> ids = {name: getattr(tokenizer, name) for name in names}
+        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", **ids))
+        >>> translator = kt.Translator(model, tokenizer, kt.Greedy(max_length=3))
+        >>> len(translator.translate(["a man", "a dog", ""]))
+        3
     """
 
     def __init__(
         self,
         model,
         tokenizer,
-        strategy=None,
+        strategy: SearchOptions | None = None,
         *,
         target_tokenizer=None,
-        batch_size=64,
-        max_source_length=1024,
-        replace_unknown=False,
-        jit_compile=False,
+        batch_size: int = 64,
+        max_source_length: int = 1024,
+        replace_unknown: bool = False,
+        jit_compile: bool = False,
     ):
         if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
             raise TypeError(
@@ -84,18 +93,24 @@ class Translator:
         self.replace_unknown = replace_unknown
         self.jit_compile = jit_compile
         self.strategy.check_ids(model.config, model.config.target_size)
-        # Graphs are traced when they first run: what nobody calls costs nothing.
+        # Graphs are traced when they first run: one that nobody calls costs nothing.
         self._score = compiled(functools.partial(score, model), model, 2)
         self._align = compiled(functools.partial(align, model), model, 2)
-        self._searches = {}  # by strategy and what else they are given
+        self._searches = {}  # graphs by search and names of further inputs
 
-    def translate(self, texts, *, prefixes=None, allowed_ids=None):
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        allowed_ids: Sequence[Iterable[int]] | None = None,
+    ) -> list[str]:
         """A translation for each text, in order; an empty text gives an empty one.
 
         Args:
             texts: Sequence of `str`.
-            prefixes: As many `str`, what each translation must begin with, or `None`. The words
-                behind are chosen as if the model had chosen these.
+            prefixes: As many `str`, which each translation must begin with, or `None`. The words
+                after it are chosen as if the model had chosen the prefix.
             allowed_ids: As many collections of target ids, a lexical shortlist: the only ids
                 beside EOS that each translation may go on with; or `None`.
 
@@ -105,39 +120,45 @@ class Translator:
                 or an id lies outside the vocabulary.
         """
         sources = self._sources(texts)
-        guides = guides_of(self, len(sources), prefixes, allowed_ids)
+        inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         translations = [""] * len(sources)
         for chosen in self._batches(sources):
-            result = self._search(self.strategy, sources, guides, chosen)
+            result = self._search(self.strategy, sources, inputs, chosen)
             for index, row in zip(chosen, self._content(result.ids), strict=True):
                 translations[index] = self._text(texts[index], sources[index], row)
         return translations
 
     def translate_with_details(
-        self, texts, *, n_best=None, alignments=False, prefixes=None, allowed_ids=None
-    ):
-        """What the search has found for each text, in order, with scores.
+        self,
+        texts: Sequence[str],
+        *,
+        n_best: int | None = None,
+        alignments: bool = False,
+        prefixes: Sequence[str] | None = None,
+        allowed_ids: Sequence[Iterable[int]] | None = None,
+    ) -> list[list[Translation]]:
+        """The hypotheses that the search finds for each text, in order, with scores.
 
         Args:
-            texts, prefixes, allowed_ids: As of `translate`.
+            texts, prefixes, allowed_ids: See `translate`.
             n_best: Translations of each; as many as the strategy gives when `None`. There are
-                fewer where the search finds fewer.
-            alignments: Whether to tell source positions, which takes a pass more.
+                fewer if the search finds fewer.
+            alignments: Whether to return source positions, which takes one more pass.
 
         Returns:
-            A list of lists of `Translation`. Text 0 of each is that of `translate`. An empty text
-            has one, which is empty, with score 0.
+            A list of lists of `Translation`. The first of each list has the text of `translate`.
+            An empty text has one, which is empty, with score 0.
 
         Raises:
-            TypeError: if `texts` is one string, or alignments are wanted of an `Ensemble`.
+            TypeError: if `texts` is one string, or `alignments` is true for an `Ensemble`.
             ValueError: as `translate`, or if the strategy cannot find as many.
         """
-        strategy = with_scores(self.strategy, n_best)
+        search = with_scores(self.strategy, n_best)
         sources = self._sources(texts)
-        guides = guides_of(self, len(sources), prefixes, allowed_ids)
+        inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         found = [None] * len(sources)
         for chosen in self._batches(sources):
-            result = self._search(strategy, sources, guides, chosen)
+            result = self._search(search, sources, inputs, chosen)
             fields = [keras.ops.convert_to_numpy(field) for field in result.hypotheses]
             for index, *row in zip(chosen, *fields, strict=True):
                 hypotheses = hypotheses_of(*row, self.model.config)
@@ -149,17 +170,19 @@ class Translator:
                 ]
         return found
 
-    def score(self, sources, targets):
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str | Iterable[int]]
+    ) -> list[Translation]:
         """What the model thinks of given translations.
 
         Args:
             sources: Sequence of `str`.
             targets: As many translations: a `str`, which is tokenized and ended by EOS, or the
-                `ids` of a `Translation`, as a text may have other ids too.
+                `ids` of a `Translation`, since a text may have several rows of ids.
 
         Returns:
-            A list of `Translation`, with the numbers that a search of this strategy reports for
-            the same ids (without coverage or repetition penalties, which are not the model's).
+            A list of `Translation`, with the numbers that the search reports for the same ids
+            (without coverage or repetition penalties, which are not the model's).
 
         Raises:
             TypeError: if `sources` or `targets` is one string.
@@ -180,7 +203,7 @@ class Translator:
             for index, values in zip(chosen, log_probs, strict=True):
                 ids = tuple(target_rows[index])
                 if len(source_rows[index]) == 1 and ids == (self.model.config.eos_id,):
-                    ids = ()  # as a search has it
+                    ids = ()  # the same as a search gives
                 values = tuple(float(value) for value in values[: len(ids)])
                 found[index] = Translation(
                     self.target_tokenizer.decode(ids),
@@ -191,8 +214,8 @@ class Translator:
                 )
         return found
 
-    def stream(self, text):
-        """The translation of one text in pieces, each as soon as nothing can change it.
+    def stream(self, text: str) -> Iterator[str]:
+        """Yields the translation of one text in pieces, each as soon as nothing can change it.
 
         Together they are the text that `translate` gives.
 
@@ -217,7 +240,7 @@ class Translator:
             finish = functools.partial(self._text, text, source)
         return growing_text(tokens, self.target_tokenizer, finish)
 
-    def translate_ids(self, source_ids):
+    def translate_ids(self, source_ids: Tensor) -> list[list[int]]:
         """(B, S) int ids, pieces and EOS, then pads -> list of B lists of ids, without EOS or pads.
 
         Raises:
@@ -244,26 +267,37 @@ class Translator:
     def _stream(self):
         return TokenStream(self.model, self.strategy)
 
-    def _searcher(self, strategy, *guides):
-        """The graph of a search of source ids and of the arrays that `guides` name."""
-        if (strategy, guides) not in self._searches:
+    def _searcher(self, search, *names):
+        """The graph of a search, of source ids and of the inputs of `decode` of these names."""
+        if (search, names) not in self._searches:
             jit_compile = self.jit_compile and keras.backend.backend() == "tensorflow"
 
-            def search(source_ids, *arrays):
-                given = dict(zip(guides, arrays, strict=True))
-                options = dict(jit_compile=jit_compile, stays_here=True)
-                return decode(self.model, source_ids, strategy, **options, **given)
+            def run(source_ids, *arrays):
+                inputs = dict(zip(names, arrays, strict=True))
+                options = dict(jit_compile=jit_compile, for_this_cpu=True)
+                return decode(self.model, source_ids, search, **options, **inputs)
 
-            self._searches[strategy, guides] = compiled(
-                search, self.model, 1 + len(guides), jit_compile
-            )
-        return self._searches[strategy, guides]
+            self._searches[search, names] = compiled(run, self.model, 1 + len(names), jit_compile)
+        return self._searches[search, names]
 
-    def _search(self, strategy, sources, guides, chosen):
+    def _search(self, search, sources, inputs, chosen):
         """The `DecodingResult` of the sources of these indices."""
-        rows = (sources, *guides.values())
+        rows = (sources, *inputs.values())
         arrays = (self.pad([each[index] for index in chosen]) for each in rows)
-        return self._searcher(strategy, *guides)(*arrays)
+        return self._searcher(search, *inputs)(*arrays)
+
+    def _further_inputs(self, count, prefixes, allowed_ids):
+        """The inputs of `decode` beside the source: lists of rows of ids, by their names."""
+        inputs, config = {}, self.model.config
+        if isinstance(prefixes, (str, bytes)):
+            raise TypeError(f"`prefixes` must be a list of strings. Received: {prefixes!r}")
+        if prefixes is not None:
+            inputs["prefix_ids"] = [self.target_tokenizer.encode(text) for text in prefixes]
+        if allowed_ids is not None:
+            # EOS is always allowed, and stands for an empty list.
+            inputs["allowed_ids"] = [[*map(int, ids)] or [config.eos_id] for ids in allowed_ids]
+        check_prefixes_and_shortlists(inputs, count, config.target_size)
+        return inputs
 
     def _content(self, ids):
         """(B, T) ids as lists without EOS and pads."""
@@ -280,13 +314,13 @@ class Translator:
         return [self.source_ids(text) for text in texts]
 
     def _batches(self, sources):
-        """Lists of indices, of sources of about one length."""
+        """Yields lists of indices of sources of about one length."""
         order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         for first in range(0, len(order), self.batch_size):
             yield order[first : first + self.batch_size]
 
     def _target_ids(self, target):
-        """The ids of a target that is a text, or ids already."""
+        """The ids of a target, which is a text or ids."""
         config = self.model.config
         if isinstance(target, str):
             target = [*self.target_tokenizer.encode(target), config.eos_id]
@@ -305,7 +339,7 @@ class Translator:
         return [int(position) for position in found[: len(ids)]]
 
     def _text(self, text, source, ids):
-        """The text of a row of ids for a source text, with replacements if they are wanted."""
+        """The text of a row of ids, with words of the source text if `replace_unknown`."""
         if not self.replace_unknown or self.model.config.unk_id not in ids:
             return self.target_tokenizer.decode(ids)
         words = source_words(self.tokenizer, text)
@@ -321,8 +355,8 @@ class Translator:
         text = self._text(text, source, content)
         return Translation(text, ids, score, truncated, log_probs, alignment)
 
-    def source_ids(self, text):
-        """The ids of one text, EOS at the end, as the encoder takes them."""
+    def source_ids(self, text: str) -> list[int]:
+        """The ids of one text, with EOS at the end: what the encoder reads."""
         check_text_size(text, self.max_source_length)
         ids = [*self.tokenizer.encode(text), self.tokenizer.eos_id]
         if len(ids) > self.max_source_length:
@@ -332,7 +366,7 @@ class Translator:
             )
         return ids
 
-    def pad(self, rows):
+    def pad(self, rows: list[list[int]]) -> np.ndarray:
         """Lists of ids -> (B, longest) int32 with pads."""
         return pad_rows(rows, self.tokenizer.pad_id)
 
@@ -343,3 +377,53 @@ def pad_rows(rows, pad_id):
     for row, ids in zip(padded, rows, strict=True):
         row[: len(ids)] = ids
     return padded
+
+
+def check_prefixes_and_shortlists(inputs, count, vocab_size):
+    """Raises ValueError unless each text has a row, and all ids lie in the target's vocabulary.
+
+    Args:
+        inputs: Lists of rows of ids, by their names in `decode`.
+        count: Texts.
+        vocab_size: V of the target.
+    """
+    for name, rows in inputs.items():
+        if len(rows) != count:
+            argument = "prefixes" if name == "prefix_ids" else name
+            raise ValueError(
+                f"`{argument}` must be as many as the texts. Received: {len(rows)} for {count} "
+                "texts"
+            )
+        for ids in rows:
+            if not all(0 <= token < vocab_size for token in ids):
+                raise ValueError(f"ids must lie in [0, {vocab_size}). Received: {ids}")
+
+
+def check_tokenizer(tokenizer, role, config, vocab_size):
+    """Raises unless a tokenizer is one, and agrees with the model on vocabulary and special ids.
+
+    Args:
+        tokenizer: The tokenizer.
+        role: Name of the argument that it was given as.
+        config: The model's.
+        vocab_size: V of its side.
+
+    Raises:
+        TypeError: if it lacks one of these attributes.
+        ValueError: if it disagrees with the model.
+    """
+    ids = ("pad_id", "unk_id", "bos_id", "eos_id")
+    missing = [name for name in ("vocab_size", *ids) if not hasattr(tokenizer, name)]
+    if missing:
+        raise TypeError(
+            f"`{role}` must have `vocab_size` and the special ids `pad_id`, `unk_id`, `bos_id` and "
+            f"`eos_id`. Received: {type(tokenizer).__name__} without {', '.join(missing)}"
+        )
+    expected = {name: getattr(config, name) for name in ids}
+    for name, ours in {"vocab_size": vocab_size, **expected}.items():
+        theirs = getattr(tokenizer, name)
+        if ours != theirs:
+            raise ValueError(
+                f"`{role}` and the model must have the same `{name}`. "
+                f"Received: tokenizer {theirs}, model {ours}"
+            )

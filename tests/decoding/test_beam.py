@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from backend import NAME, array, compiled, in_graph, tensor
 from keras import ops
+from toy_tables import States
 
 from keras_transformer.decoding.beam import BeamSearch
 from keras_transformer.decoding.constraints import IMPOSSIBLE
@@ -45,17 +46,16 @@ def searcher(strategy, slots, run):
 
     def decode(table, limits):
         def step(token_ids, cache, position):
-            state = after(cache, token_ids[:, 0])
-            return ops.expand_dims(ops.take(table, state, axis=0), 1), state
+            states = after(cache.states, token_ids[:, 0])
+            return ops.expand_dims(ops.take(table, states, axis=0), 1), States(states)
 
-        start = ops.zeros(ops.shape(limits)[0] * strategy.beam_size, "int32")
+        start = States(ops.zeros(ops.shape(limits)[0] * strategy.beam_size, "int32"))
         return strategy.search(
             step,
             start,
             limits,
             slots,
             IDS,
-            reorder=lambda cache, rows: ops.take(cache, rows, axis=0),
         )
 
     return run(decode)
@@ -210,9 +210,8 @@ def test_the_table_of_the_field_case():
     for alpha, text, score in ((0, [b, 5], -1.2553), (2, [b, 5], None), (5, [a, a, b, 5], -0.3948)):
         for size in (2, 3, 5, 6, 10, 26):
             strategy = BeamSearch(beam_size=size, length_penalty=alpha)
-            found = strategy.search(
-                step, (), tensor(np.array([4], "int32")), 4, IDS, reorder=lambda cache, rows: cache
-            )
+            start = States(ops.zeros(size, "int32"))
+            found = strategy.search(step, start, tensor(np.array([4], "int32")), 4, IDS)
             assert [t for t in array(found.ids)[0, 0] if t != IDS.pad_id] == text, (alpha, size)
             if score is not None:
                 np.testing.assert_allclose(array(found.scores)[0, 0], score, atol=1e-4)

@@ -76,7 +76,7 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="`coverage_penalty`"):
         BeamSearch(coverage_penalty=float("nan"))
     with pytest.raises(ValueError, match="`source_ids` must be given under a coverage penalty"):
-        STRATEGY.search(None, (), np.array([3], "int32"), 3, talkative_toy().config, reorder=None)
+        STRATEGY.search(None, (), np.array([3], "int32"), 3, talkative_toy().config)
     model = LanguageModel(talkative_toy().config)
     with pytest.raises(ValueError, match="a prompt has no source that could be covered. Received"):
         generate(model, np.array([[5, 6]], "int32"), STRATEGY)

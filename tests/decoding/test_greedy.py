@@ -8,7 +8,7 @@ from backend import array, compiled, in_graph, record, records, tensor
 from keras import KerasTensor, ops
 
 from keras_transformer.decoding import Greedy
-from keras_transformer.decoding.token_loop import TokenState
+from keras_transformer.decoding.token_search import TokenState
 
 V, KEYS = 7, 11  # tokens, and what the cache of the table below can hold
 IDS = SimpleNamespace(pad_id=4, bos_id=2, eos_id=5)

@@ -5,7 +5,13 @@ import pytest
 from backend import array, in_graph, tensor
 from keras import ops
 
-from keras_transformer.decoding.selection import best_sums, choice, likeliest, log_total, taken
+from keras_transformer.decoding.selection import (
+    argmax,
+    best_sums,
+    gather_rows,
+    log_total,
+    one_hot_rows,
+)
 from keras_transformer.layers.lowering.tracing import ANYTHING, TENSORFLOW_CPU, XLA, traced
 
 
@@ -63,11 +69,11 @@ def test_impossible_scores_come_last_and_padding_never():
 
 
 @pytest.mark.parametrize("target", [ANYTHING, TENSORFLOW_CPU, XLA])
-def test_likeliest_takes_the_lowest_of_equals(target):
+def test_argmax_takes_the_lowest_of_equals(target):
     scores = np.array([[1, 5, 2, 5], [0, 0, 0, 0], [-3, -2, -1, -1]], "float32")
     with traced(compiled_for=target):
-        np.testing.assert_array_equal(likeliest(tensor(scores)), [1, 0, 2])
-        nothing = array(likeliest(tensor(scores + np.nan)))
+        np.testing.assert_array_equal(argmax(tensor(scores)), [1, 0, 2])
+        nothing = array(argmax(tensor(scores + np.nan)))
     assert np.all((nothing >= 0) & (nothing < 4))  # an id, whatever it is
 
 
@@ -85,13 +91,14 @@ def test_log_total_is_that_of_the_exponentials(target):
     np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-6)
 
 
-def test_taken_rows_are_those_of_an_index():
+def test_gathered_rows_are_those_of_an_index():
     rng = np.random.default_rng(0)
     index = np.array([[2, 0], [1, 1]], "int32")
     for values in (rng.normal(size=(2, 3, 5)).astype("float32"), np.arange(6).reshape(2, 3)):
         values = tensor(values, None if values.dtype == "float32" else "int32")
-        rows = array(taken(choice(tensor(index), 3), values))
+        rows = array(gather_rows(one_hot_rows(tensor(index), 3), values))
         np.testing.assert_array_equal(rows, np.stack([array(values)[i][index[i]] for i in (0, 1)]))
     large = tensor(np.array([[2**24 - 1, 7]], "int32"))
-    assert array(taken(choice(tensor(np.array([[0]], "int32")), 2), large))[0, 0] == 2**24 - 1
+    first = one_hot_rows(tensor(np.array([[0]], "int32")), 2)
+    assert array(gather_rows(first, large))[0, 0] == 2**24 - 1
     assert ops.shape(large) == (1, 2)

@@ -16,8 +16,10 @@ from keras_transformer.decoding import (
     decode,
     generate,
     generation,
+    plan,
     sizing,
 )
+from keras_transformer.layers.lowering.tracing import ANYTHING
 from keras_transformer.models import LanguageModel, Transformer
 
 SOURCES = sources([7, 3, 0, 5])
@@ -55,7 +57,11 @@ def assert_equal(actual, expected):
 
 def at_once(monkeypatch, run, signature, *inputs):
     """What `run` gives with all slots from the start, and all rows to the end."""
-    monkeypatch.setattr(generation, "_growth", lambda model, slots, *others: (slots, None))
+
+    def fixed_sizes(search, slots, *others, **options):
+        return plan.Plan(ANYTHING, False, None, slots, False, False)
+
+    monkeypatch.setattr(generation, "plan_of", fixed_sizes)
     return arrays(in_graph(run, signature=signature)(*inputs))
 
 
@@ -94,15 +100,15 @@ def assert_shrinking_changes_nothing(monkeypatch, strategy, jit_compile=False):
     """The widths of the batch as rows leave it."""
     tf = pytest.importorskip("tensorflow")
     widths = []
-    survivors = sizing.Growth.survivors
+    kept_rows = sizing.Sizing.kept_rows
 
     def watched(self, done):
-        rows = survivors(self, done)
+        rows = kept_rows(self, done)
         tf.py_function(lambda kept: widths.append(len(kept)), [rows], [])
         return rows
 
-    monkeypatch.setattr(sizing.Growth, "survivors", watched)
-    monkeypatch.setattr(generation, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(sizing.Sizing, "kept_rows", watched)
+    monkeypatch.setattr(plan, "_LEAST_ROWS", 2)
     model = talkative_toy(decoder_layers=1)
 
     def run(ids, prefixes, **how):
@@ -144,20 +150,20 @@ def test_prompts_too(monkeypatch, prompts):
 
 
 @tensorflow_only("sizes that are known only later")
-def test_survivors_stay_in_their_order_and_fill_up_to_a_power_of_two():
+def test_kept_rows_stay_in_their_order_and_fill_up_to_a_power_of_two():
     done = np.array([1, 0, 1, 1, 0, 1, 0, 1], bool)
-    exact = sizing.Growth(None, 0, 0)
-    assert array(exact.survivors(done)).tolist() == [1, 4, 6]
-    filled = sizing.Growth(None, 0, 0, least=2)
-    assert array(filled.survivors(done)).tolist() == [0, 1, 4, 6]
-    assert array(filled.survivors(~done)).tolist() == list(range(8))
-    assert array(filled.survivors(done | True)).tolist() == [0, 1]
-    assert array(exact.survivors(done | True)).tolist() == []
+    exact = sizing.Sizing(0, 0)
+    assert array(exact.kept_rows(done)).tolist() == [1, 4, 6]
+    filled = sizing.Sizing(0, 0, least=2)
+    assert array(filled.kept_rows(done)).tolist() == [0, 1, 4, 6]
+    assert array(filled.kept_rows(~done)).tolist() == list(range(8))
+    assert array(filled.kept_rows(done | True)).tolist() == [0, 1]
+    assert array(exact.kept_rows(done | True)).tolist() == []
 
 
 @tensorflow_only("sizes that are known only later")
-def test_a_batch_is_too_wide_when_half_of_it_is_done():
-    rule = sizing.Growth(None, 0, 0, least=2)
-    assert not array(rule.is_too_wide(np.array([1, 0, 0], bool)))
-    assert array(rule.is_too_wide(np.array([1, 0, 0, 1], bool)))
-    assert not array(rule.is_too_wide(np.array([1, 0], bool)))
+def test_a_batch_should_shrink_when_half_of_it_is_done():
+    rule = sizing.Sizing(0, 0, least=2)
+    assert not array(rule.should_shrink(np.array([1, 0, 0], bool)))
+    assert array(rule.should_shrink(np.array([1, 0, 0, 1], bool)))
+    assert not array(rule.should_shrink(np.array([1, 0], bool)))

@@ -7,8 +7,8 @@ from backend import NAME, array, compiled, in_graph, jax_only, tensor, tensorflo
 from keras import KerasTensor
 from toy_model import sources, talkative_toy, toy_config
 
-from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, generation
-from keras_transformer.decoding.selection import likeliest_vocab_first
+from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, plan
+from keras_transformer.decoding.selection import argmax_vocab_first
 from keras_transformer.models import LanguageModel, Transformer
 
 UNEVEN = [5, 3, 0, 7, 1, 4, 2, 6]
@@ -20,7 +20,7 @@ def test_the_first_highest_that_is_not_banned(vocab_size, ties):
     rng = np.random.default_rng(vocab_size)
     bans = [(), (0,), (0, vocab_size - 1), (1, 2), (vocab_size // 2, vocab_size - 2)]
     for banned in bans if vocab_size > 3 else bans[:2]:
-        run = compiled(lambda scores, banned=banned: likeliest_vocab_first(scores, banned))
+        run = compiled(lambda scores, banned=banned: argmax_vocab_first(scores, banned))
         for _ in range(3):
             scores = (
                 rng.integers(0, 3, (vocab_size, 7)) if ties else rng.normal(size=(vocab_size, 7))
@@ -35,9 +35,7 @@ def test_the_first_highest_that_is_not_banned(vocab_size, ties):
 
 def test_numbers_that_are_none_give_an_id():
     for vocab_size in (5, 700):
-        ids = array(
-            likeliest_vocab_first(tensor(np.full((vocab_size, 2), np.nan, "float32")), (1,))
-        )
+        ids = array(argmax_vocab_first(tensor(np.full((vocab_size, 2), np.nan, "float32")), (1,)))
         assert np.all((ids >= 0) & (ids < vocab_size))
 
 
@@ -115,7 +113,7 @@ OTHERS = [
 @tensorflow_only("JAX always compiles")
 @pytest.mark.parametrize("strategy", PLAIN + OTHERS)
 def test_xla_finds_the_same_and_asks_for_it_without_rules(monkeypatch, strategy):
-    monkeypatch.setattr(generation, "_LEAST_ROWS", 2)  # so that the batch shrinks
+    monkeypatch.setattr(plan, "_LEAST_ROWS", 2)  # so that the batch shrinks
     fast, asked = run_of(strategy, True)
     plain, without_xla = run_of(strategy, False)
     assert asked == {strategy in PLAIN} and without_xla == {False}
@@ -133,7 +131,7 @@ def test_a_shortlist_is_a_rule(strategy):
 def test_jax_asks_for_it_without_rules(monkeypatch, strategy):
     found, asked = run_of(strategy, True)
     assert asked == {strategy in PLAIN}
-    monkeypatch.setattr(generation, "_takes_vocab_first", lambda *_, **__: False)
+    monkeypatch.setattr(Greedy, "takes_vocab_first", False)
     plain, asked = run_of(strategy, True)
     assert asked == {False}
     for one, two in zip(found, plain, strict=True):

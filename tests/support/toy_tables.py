@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 from backend import array, in_graph, tensor
@@ -14,6 +15,15 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 V, KEYS = 11, 13
 IDS = SimpleNamespace(pad_id=4, bos_id=2, eos_id=5)
 SOURCES = np.array([[7, 8, 5, 4], [8, 7, 5, 4], [1, 0, 3, 5], [5, 4, 4, 4]], "int32")
+
+
+class States(NamedTuple):
+    """The cache of a step over a table."""
+
+    states: object  # (R,) int32
+
+    def reordered(self, rows):
+        return States(ops.take(self.states, rows, axis=0))
 
 
 def table_of(seed, scale=1.5):
@@ -48,17 +58,16 @@ def searcher(strategy, slots, names, run):
 
     def decode(table, limits, source_ids, *arrays):
         def step(token_ids, cache, position):
-            state = after(cache, token_ids[:, 0])
-            return ops.expand_dims(ops.take(table, state, axis=0), 1), state
+            states = after(cache.states, token_ids[:, 0])
+            return ops.expand_dims(ops.take(table, states, axis=0), 1), States(states)
 
-        start = ops.zeros(ops.shape(limits)[0] * strategy.beams, "int32")
+        start = States(ops.zeros(ops.shape(limits)[0] * strategy.beams, "int32"))
         return strategy.search(
             step,
             start,
             limits,
             slots,
             IDS,
-            reorder=lambda cache, rows: ops.take(cache, rows, axis=0),
             source_ids=source_ids,
             **dict(zip(names, arrays, strict=True)),
         )

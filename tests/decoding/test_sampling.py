@@ -9,7 +9,7 @@ from toy_tables import IDS, SOURCES, V, log_softmax, own_log_probs, search, tabl
 
 from keras_transformer.decoding import Greedy, Sampling, decode
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.decoding.noise import gumbel_noise, sample_keys
+from keras_transformer.decoding.sampling import gumbel_noise, sample_keys
 
 DRAWS = 4096
 # The 0.999 quantile of chi-square with n degrees of freedom, n from 1 on.

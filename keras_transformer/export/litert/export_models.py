@@ -28,8 +28,7 @@ from keras_transformer.export.litert.writer import (
 from keras_transformer.export.parity import ParityError, checked_samples, compare
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
-from keras_transformer.translation.guides import check_tokenizer
-from keras_transformer.translation.translator import pad_rows
+from keras_transformer.translation.translator import check_tokenizer, pad_rows
 from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.runner import Runner
 

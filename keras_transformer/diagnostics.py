@@ -4,20 +4,29 @@ Dong, Cordonnier, Loukas, "Attention is not all you need: pure attention loses r
 exponentially with depth" (arXiv 2103.03404).
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 
 from keras_transformer.layers import EncoderBlock
 from keras_transformer.models.base import TransformerModel
+from keras_transformer.typing import Tensor
 
 
-def rank_residual(states, mask=None):
+def rank_residual(states: Tensor, mask: Tensor | None = None) -> np.ndarray:
     """The part of each sentence's states that is not one vector repeated for every token.
 
     ||X - 1 x^T|| / ||X|| in the paper's norm, sqrt(||.||_1 ||.||_inf): the geometric mean of the
     largest absolute column sum and the largest absolute row sum. It is 0 where all tokens are
     equal (rank collapse), and does not depend on the scale of the states. x is the mean token,
     which has a closed form; no other x makes the residual smaller than half of this.
+
+    Example:
+        >>> from keras_transformer.diagnostics import rank_residual
+        >>> equal, different = [[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0], [-1.0, -2.0]]
+        >>> rank_residual(np.array([equal, different]))
+        array([0., 1.])
 
     Args:
         states: (B, S, D), an array or tensor of numbers.
@@ -47,8 +56,17 @@ def rank_residual(states, mask=None):
     return np.where(counts_B > 0, relative_B, np.nan)
 
 
-def rank_residuals(model, inputs, mask=None):
+def rank_residuals(
+    model: keras.Model | Sequence[EncoderBlock], inputs: Tensor, mask: Tensor | None = None
+) -> np.ndarray:
     """`rank_residual` by depth: before the first block and after each one.
+
+    Example:
+        >>> from keras_transformer.diagnostics import rank_residuals
+        >>> config = kt.TransformerConfig(vocab_size=11, model_dim=8, num_heads=2,
+        ...     encoder_layers=3, decoder_layers=1, intermediate_dim=16)
+        >>> rank_residuals(kt.Transformer(config), np.array([[5, 6, 7, 3]])).shape
+        (4,)
 
     Args:
         model: `EncoderBlock`s to run one after the other, or a functional model that holds some:

@@ -5,8 +5,8 @@ into memory of the process at every start. Its `CompiledModel` can keep them in 
 once, mapped by every process from then on, so that the system can drop them and share them.
 
 XNNPACK compares neither the model nor the bytes with what the file was made from: a wrong file
-is a wrong answer. So a name here says all that the packed weights depend on, and a checksum beside
-the file is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
+is a wrong answer. So the name of a file here says all that its packed weights depend on, and a
+checksum beside it is compared before each use. Needs NumPy and ai-edge-litert, nothing else.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ _MOST_GROWTH = 4  # packed weights to the file's, at most: 8-bit weights that be
 class PackedModel:
     """The signature that a folder's metadata name, run with packed weights from a file.
 
-    Not safe for threads. The file is made where it is missing, and made anew where it is damaged,
-    by one process; others wait for it.
+    Not safe for threads. One process makes the file where it is missing or damaged; others wait
+    for it.
 
     Args:
         opened: A `DeviceFolder`.
@@ -53,7 +53,7 @@ class PackedModel:
         num_threads: Threads of the runtime.
 
     Attributes:
-        signatures: Names of inputs and outputs by signature, as of an `Interpreter`.
+        signatures: Names of inputs and outputs by signature, as an `Interpreter` gives them.
 
     Raises:
         OSError: if the directory or the file cannot be made, or another process takes more than

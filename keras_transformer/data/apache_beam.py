@@ -44,7 +44,7 @@ def prepare_with_beam(
     compression: str | None = None,
     options: "PipelineOptions | None" = None,
 ) -> PreparedCorpus:
-    """Writes the very folder that `prepare` writes, byte for byte, by a pipeline of Apache Beam.
+    """Writes the folder that `prepare` writes, byte for byte, by a pipeline of Apache Beam.
 
     The corpus is read by one worker, line by line; tokenizing and writing are spread over all. A
     worker holds the shard that it writes.

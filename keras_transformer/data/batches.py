@@ -68,10 +68,10 @@ def training_batches(
 
     A pair goes to the first bucket that holds its longer side. All batches of bucket i have the
     same shape `(B_i, L_i)` with `B_i * L_i <= batch_tokens` (but at least one row); rows are
-    spread evenly over a bucket's batches, and what is still missing in its last one is rows of
-    pads. Every pair is seen exactly once an epoch. Shards, their pairs and their batches are in an
-    order that depends on `(seed, epoch)` alone, so a run that stopped continues with the very
-    batches it would have seen, and reads no shard that it is done with.
+    spread evenly over a bucket's batches, and rows of pads fill the last one. Every pair is seen
+    exactly once an epoch. Shards, their pairs and their batches are in an order that depends on
+    `(seed, epoch)` alone, so a run that stopped continues with the batches that it would have
+    seen, and reads no shard that it has finished.
 
     Args:
         corpus: A `TokenizedCorpus`, or a `PreparedCorpus`, of which two shards are in memory.

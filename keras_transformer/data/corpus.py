@@ -91,7 +91,7 @@ class Corpus(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What messages call the corpus."""
+        """The name of the corpus in messages."""
 
     @abc.abstractmethod
     def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:

@@ -1,4 +1,4 @@
-"""The index of a prepared corpus, `prepared.json`: what it says, and whether that can be so."""
+"""The index of a prepared corpus, `prepared.json`: its fields and their checks."""
 
 import hashlib
 import json

@@ -103,9 +103,9 @@ class ShardWriter:
 
 
 class PreparedCorpus:
-    """A folder that `prepare` wrote: a tokenized corpus of which little is in memory at a time.
+    """A tokenized corpus in a folder that `prepare` wrote, of which little is in memory at a time.
 
-    Takes the place of a `TokenizedCorpus` in `training_batches` and its like.
+    It can stand for a `TokenizedCorpus` in `training_batches` and the functions beside it.
 
     Args:
         folder: The folder.
@@ -323,7 +323,7 @@ def _records_checksum(path, compression, max_length):
 def _read_records(path, compression):
     """The sources and targets of a file, int32 `RaggedTensor`s.
 
-    They grow chunk by chunk, as int64 and as records they would take several times the memory.
+    They grow chunk by chunk: as int64 and as records they would take several times the memory.
     """
     import tensorflow as tf
 

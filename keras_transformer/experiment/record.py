@@ -1,7 +1,7 @@
-"""What the files of a run are: `run.json`, their checksums, compared whenever they are read.
+"""The record of a run, `run.json`: checksums of its files, compared whenever these are read.
 
-An interrupted run has one too, of the files that it began with. That of `model.keras` is written
-before the file itself gets its name, so that a run with a model always has a record.
+An interrupted run has one too, of the files that it began with. The checksum of `model.keras` is
+written before that file gets its name, so that a run with a model always has a record.
 """
 
 import json

@@ -86,11 +86,11 @@ class Run:
 
     @property
     def max_source_length(self) -> int:
-        """Most source tokens to translate: 1024, or as many as training saw."""
+        """The most source tokens to translate: 1024, or `data.max_length` if that is more."""
         return max(1024, self.experiment.data.max_length)
 
     def samples_within(self, max_source_length: int) -> tuple[str, ...]:
-        """The sentences of the validation set to compare an export on that are no longer.
+        """Gives the samples that are short enough, to compare an exported model on.
 
         Args:
             max_source_length: Most source tokens, EOS included.
@@ -266,7 +266,7 @@ def hold_folder(held, run_dir, experiment, resume):
 
 
 def hold_inside(held, run_dir):
-    """Holds a run folder also against who sees it by another path, and tidies it up."""
+    """Holds a run folder also against processes that see it by another path, and tidies it up."""
     held.enter_context(locked(run_dir / _TRAINING))
     for path in sorted(run_dir.rglob(".*")):
         if (found := _LEFT_BEHIND.fullmatch(path.name)) and (found[1] or _is_lock(path)):

@@ -76,7 +76,7 @@ class DataSection:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerSection:
-    """`[tokenizer]`: which, learnt how, or read from where.
+    """`[tokenizer]`: the kind of tokenizer, and how to learn it or where to read it.
 
     Attributes:
         type: `"sentencepiece"`, `"vocabulary"` (text that is already split, such as `@@ ` BPE),
@@ -149,7 +149,7 @@ class TokenizerSection:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSection:
-    """`[training]`.
+    """`[training]`: how long to train, with which batches, loss, optimizer and devices.
 
     Attributes:
         max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
@@ -377,6 +377,6 @@ def _check_files(data, prefix):
 
 
 def _check_least(section, **least):
-    """Checks that fields which are given are at least as large as their keywords say."""
+    """Raises a ValueError if a field that is given is smaller than its keyword says."""
     for name, minimum in least.items():
         check_least(minimum, optional=True, **{name: getattr(section, name)})

@@ -155,7 +155,7 @@ def learn_tokenizer(
 
 
 def _counted(sentences):
-    """The sentences, saying now and then how many have been read."""
+    """Yields the sentences, and logs now and then how many have been read."""
     number = 0
     for number, sentence in enumerate(sentences, start=1):
         if number % _SAY_EVERY == 0:

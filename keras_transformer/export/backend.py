@@ -19,7 +19,7 @@ def variables(model):
     return [variable.value for variable in model.weights]
 
 
-def traced(function, specs):
+def as_graph(function, specs):
     """A `tf.function` with one graph, however many others call it.
 
     Nothing that is exported is Python's `if` or `while` over tensors, and AutoGraph needs several

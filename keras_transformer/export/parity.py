@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 from keras_transformer_runner.atomic import write_text
 
@@ -16,6 +17,14 @@ class ParityError(RuntimeError):
 @dataclasses.dataclass(frozen=True)
 class ParityReport:
     """What an export found when it ran its own artefact.
+
+    Example:
+        >>> from keras_transformer.export import ParityReport
+        >>> report = ParityReport(artefact="litert", mode="int8", samples=4, identical=3,
+        ...     token_agreement=0.97, promised_agreement=0.8, size_bytes=1_000_000,
+        ...     seconds_a_sample=0.004, ops=(), first_difference=("Hi.", "Hallo.", "Hello."))
+        >>> report.broken_promises()
+        []
 
     Attributes:
         artefact: `"savedmodel"` or `"litert"`.
@@ -57,17 +66,17 @@ class ParityReport:
     promised_bytes: float | None = None
     runtime: str | None = None
 
-    def write(self, path):
+    def write(self, path: os.PathLike | str):
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
         # A lone surrogate in a sample becomes its JSON escape.
         write_text(path, text.encode("utf-8", "backslashreplace").decode())
 
-    def broken_promises(self):
+    def broken_promises(self) -> list[str]:
         """What the mode promises and the artefact does not keep, a sentence each."""
         return [*self._tokens(), *self._bleu(), *self._size()]
 
-    def check(self):
+    def check(self) -> "ParityReport":
         """Raises `ParityError` if a promise is broken; returns the report if all are kept."""
         broken = self.broken_promises()
         if broken:

@@ -1,11 +1,15 @@
 """Our weights in the format of CTranslate2, for its runtime and to compare with it."""
 
+import os
+
 import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_choice
 from keras_transformer.layers.positions import sinusoidal_encoding
+from keras_transformer.models import Transformer
 from keras_transformer_runner.atomic import new_folder
+from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 _ACTIVATIONS = {
     "relu": "RELU",
@@ -20,12 +24,23 @@ _FILES = (_MODEL, "config.json", "*_vocabulary.json", "*_vocabulary.txt")
 
 
 def save_ctranslate2(
-    model, tokenizer, folder, *, max_length=512, quantization=None, overwrite=False
+    model: Transformer,
+    tokenizer: SentencePieceTokenizer,
+    folder: os.PathLike | str,
+    *,
+    max_length: int = 512,
+    quantization: str | None = None,
+    overwrite: bool = False,
 ):
     """Writes a model for `ctranslate2.Translator`.
 
     Its tokens are SentencePiece's pieces, as `tokenizer` makes them; EOS is added to the source
     and BOS to the target by the model's own configuration.
+
+    Example:
+        >>> from keras_transformer.interop.ctranslate2 import save_ctranslate2
+        >>> run = kt.load_run("runs/de-en")  # doctest: +SKIP
+        >>> save_ctranslate2(run.model, run.tokenizer, "ctranslate2")  # doctest: +SKIP
 
     Args:
         model: A `Transformer`.
@@ -35,7 +50,7 @@ def save_ctranslate2(
         quantization: What CTranslate2 stores weights as, such as `"int8"` or `"float16"`; float32
             when `None`. It quantizes when it loads, too (`compute_type="int8"`), from a larger
             file and with more memory.
-        overwrite: Whether a model of CTranslate2 that stands there is replaced; nothing else is.
+        overwrite: Whether an earlier model of CTranslate2 is replaced; nothing else ever is.
 
     Raises:
         FileExistsError: if `folder` is not empty, and `overwrite` is false or it holds other files.

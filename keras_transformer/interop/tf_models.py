@@ -20,19 +20,23 @@ _SHARED_SETTINGS = (
 
 
 def from_tf_models(
-    seq2seq,
+    seq2seq: object,
     *,
-    unk_id=2,
-    dropout=None,
-    attention_dropout=None,
-    intermediate_dropout=None,
-    dtype=None,
-):
+    unk_id: int = 2,
+    dropout: float | None = None,
+    attention_dropout: float | None = None,
+    intermediate_dropout: float | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> Transformer:
     """Builds a `Transformer` with the settings and the weights of a tf-models model.
 
     Its logits at `target_ids` = [0, *targets[:-1]] are those of `seq2seq` at `targets`. BOS is
     the pad, id 0, as in tf-models. In float32 this is checked here on a few random ids. They
     differ for a source of pads alone, where ours attends to nothing and tf-models to all pads.
+
+    Example:
+        >>> from keras_transformer.interop.tf_models import from_tf_models
+        >>> model = from_tf_models(seq2seq)  # doctest: +SKIP
 
     How to search is not part of a model: `beam_size`, `alpha`, `extra_decode_length`,
     `decode_max_length` and `padded_decode` are not taken over. `Greedy` and tf-models differ so:

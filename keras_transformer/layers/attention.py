@@ -1,4 +1,4 @@
-"""Attention: section 3.2.1 of the paper, as functions of tensors without state.
+"""Attention: section 3.2 of the paper, as functions of tensors without state.
 
 Queries are (B, N, T, H), keys (B, N, S, H), values (B, N, S, U); scores and weights (B, N, T, S).
 """
@@ -10,14 +10,32 @@ from keras import ops
 from keras_transformer.layers.base import at_least_float32
 from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import MASK_FILL, merge
+from keras_transformer.layers.projection import reshape
 
 
-def scaled_dot_product(query_BNTH, key_BNSH):
+def split_heads(states_BTE, heads):
+    """(B, T, N * H) -> (B, N, T, H), for N heads."""
+    batch, length, width = ops.shape(states_BTE)
+    if states_BTE.shape[1] == 1:  # one token: there is nothing to transpose
+        return reshape(states_BTE, (batch, heads, 1, width // heads))
+    states_BTNH = reshape(states_BTE, (batch, length, heads, width // heads))
+    return ops.transpose(states_BTNH, (0, 2, 1, 3))
+
+
+def merge_heads(context_BNTU):
+    """(B, N, T, U) -> (B, T, N * U)."""
+    batch, heads, length, width = ops.shape(context_BNTU)
+    if context_BNTU.shape[2] != 1:
+        context_BNTU = ops.transpose(context_BNTU, (0, 2, 1, 3))
+    return reshape(context_BNTU, (batch, length, heads * width))
+
+
+def scaled_dot_product(query_BNTH, key_BNSH, vector_NH=None):
     """Q K^T / sqrt(d_k), equation 1."""
     return dot_product(unfused(query_BNTH) * (1.0 / math.sqrt(query_BNTH.shape[-1])), key_BNSH)
 
 
-def dot_product(query_BNTH, key_BNSH):
+def dot_product(query_BNTH, key_BNSH, vector_NH=None):
     """Q K^T."""
     return ops.matmul(query_BNTH, ops.transpose(key_BNSH, (0, 1, 3, 2)))
 
@@ -44,6 +62,7 @@ def attend(
     bias=None,
     *,
     score=scaled_dot_product,
+    vector_NH=None,
     drop=None,
     dtype=None,
 ):
@@ -55,25 +74,28 @@ def attend(
         value_BNSU: Values V.
         mask: Boolean, True = attend, broadcastable to (B, N, T, S); `None` for no mask.
         bias: The paper's M, of the same shapes, or `None`; -1e9 and below forbids.
-        score: `score(query, key)`, one of the functions above.
+        score: One of `SCORE_FUNCTIONS`.
+        vector_NH: What additive scores need besides.
         drop: Dropout, a function of the weights; none when `None`.
         dtype: Of the weights; that of the values when `None`.
 
     Returns:
         The (B, N, T, U) context, and the (B, N, T, S) weights before dropout.
     """
-    scores_BNTS = score(query_BNTH, key_BNSH)
+    scores_BNTS = score(query_BNTH, key_BNSH, vector_NH)
     weights_BNTS = ops.cast(masked_softmax(scores_BNTS, mask, bias), dtype or value_BNSU.dtype)
     dropped_BNTS = weights_BNTS if drop is None else drop(weights_BNTS)
     return ops.matmul(dropped_BNTS, value_BNSU), weights_BNTS
 
 
-def attend_cached(query_BNTH, key_BNSH, value_BNSU, bias=None, *, score=dot_product, dtype=None):
+def attend_cached(
+    query_BNTH, key_BNSH, value_BNSU, bias=None, *, score=dot_product, vector_NH=None, dtype=None
+):
     """`attend` in as few ops as a device needs, with the keys and values of a cache.
 
     The keys hold the factor of the scores already, and all masks are in the bias.
     """
-    scores_BNTS = at_least_float32(score(query_BNTH, key_BNSH))
+    scores_BNTS = at_least_float32(score(query_BNTH, key_BNSH, vector_NH))
     if bias is not None:
         scores_BNTS = scores_BNTS + ops.cast(bias, scores_BNTS.dtype)
     weights_BNTS = ops.cast(_softmax(scores_BNTS), dtype or value_BNSU.dtype)

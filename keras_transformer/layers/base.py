@@ -13,7 +13,7 @@ class BaseLayer:
     that it makes in `build` are not in it. Here they are, under `sublayers`, where they differ.
     """
 
-    _settings = None  # of the sub-layers of a layer that is made anew and not built yet
+    _settings = None  # of the sub-layers, in a layer that comes from a config and is not built yet
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -73,11 +73,8 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         check_choice(NORMALIZATIONS, normalization=normalization)
         check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
         check_size(optional=True, value_dim=value_dim)
-        check_rate(
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            intermediate_dropout=intermediate_dropout,
-        )
+        check_rate(dropout=dropout, attention_dropout=attention_dropout)
+        check_rate(intermediate_dropout=intermediate_dropout)
         check_positive(norm_epsilon=norm_epsilon)
         check_flag(use_residual=use_residual, use_feed_forward=use_feed_forward)
         check_block(residual, use_residual, use_feed_forward)
@@ -103,7 +100,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in self.OPTIONS},
@@ -117,26 +114,26 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
 
         Args:
             x: (B, T, D), what comes in.
-            sublayer: A function of (B, T, D) states, which gives as many, or a pair of them and
-                something else.
+            sublayer: A function of (B, T, D) states, which gives such states, or a pair of them
+                and an extra, such as attention weights.
             norm_layer, dropout: What `_residual_layers` gave.
             block_inputs: What came into the block, if this is its last sub-layer.
             padding_mask, training: See the call.
 
         Returns:
-            (B, T, D), and the something else of the sub-layer, or `None`.
+            (B, T, D), and the extra of the sub-layer, or `None`.
         """
-        something_else = None
+        extra = None
 
         def norm(states):
             states = normalized(norm_layer, states, padding_mask=padding_mask, training=training)
             return ops.cast(states, self.compute_dtype)  # a layer inside may have another policy
 
-        def dropped(states):
-            nonlocal something_else
+        def dropped(states):  # Dropout(Sublayer(states))
+            nonlocal extra
             states = sublayer(states)
             if isinstance(states, tuple):
-                states, something_else = states
+                states, extra = states
             return ops.cast(dropout(states, training=training), self.compute_dtype)
 
         def add(x, states):
@@ -148,7 +145,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             x = norm(block_inputs + add(x, dropped(x)))
         else:
             x = norm(add(x, dropped(x)))
-        return x, something_else
+        return x, extra
 
     def _feed_forward(self, x, block_inputs, padding_mask=None, training=False):
         """The feed-forward sub-layer, where there is one."""
@@ -162,19 +159,16 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         return self._residual(x, feed, *layers, block_inputs, padding_mask, training)[0]
 
     def _attention(self, layer_class, name):
-        shared = {option: getattr(self, option) for option in layer_class.OPTIONS
-                  if option in self.OPTIONS}  # fmt: skip
-        options = {**shared, "dropout": self.attention_dropout}
+        """An attention layer with the block's options of the same names."""
+        shared = [option for option in layer_class.OPTIONS if option in self.OPTIONS]
+        options = {option: getattr(self, option) for option in shared}
+        options["dropout"] = self.attention_dropout
         return layer_class(**options, dtype=self.dtype_policy, name=name)
 
     def _build_feed_forward(self, input_shape):
-        self.feed_forward = PositionwiseFFN(
-            self.intermediate_dim,
-            activation=self.activation,
-            dropout=self.intermediate_dropout,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
+        options = dict(activation=self.activation, dropout=self.intermediate_dropout)
+        options.update(dtype=self.dtype_policy, name="feed_forward")
+        self.feed_forward = PositionwiseFFN(self.intermediate_dim, **options)
         self.feed_forward.build(input_shape)
 
     def _residual_layers(self, name, input_shape):
@@ -184,11 +178,6 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         if norm is not None:
             norm.build(input_shape)
         return norm, Dropout(self.dropout, dtype=policy, name=f"{name}_dropout")
-
-    def _check_masks(self, inputs, mask, bias, position_bias, padding_mask):
-        """The checks of a call, for symbolic inputs."""
-        self.self_attention.compute_output_spec(inputs, mask, bias, position_bias)
-        checked_padding("padding_mask", padding_mask, inputs)
 
     def _output_spec(self, inputs, keys, return_attention_scores):
         """(B, T, D) states, and with scores the (B, N, T, S) weights for each of the keys."""
@@ -314,7 +303,9 @@ class EncoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
     ):
-        self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
+        masks = attention_mask, attention_bias, position_bias
+        self.self_attention.compute_output_spec(inputs, *masks)
+        checked_padding("padding_mask", padding_mask, inputs)
         return self._output_spec(inputs, [inputs], return_attention_scores)
 
 
@@ -398,13 +389,9 @@ class DecoderBlock(TransformerBlock):
         options = dict(return_attention_scores=return_attention_scores, training=training)
 
         def attend(states):
+            masks = dict(attention_mask=attention_mask, attention_bias=attention_bias)
             return self.self_attention(
-                states,
-                attention_mask=attention_mask,
-                attention_bias=attention_bias,
-                position_bias=position_bias,
-                use_causal_mask=True,
-                **options,
+                states, **masks, position_bias=position_bias, use_causal_mask=True, **options
             )
 
         def attend_to_memory(states):
@@ -420,11 +407,7 @@ class DecoderBlock(TransformerBlock):
         return (x, self_weights, cross_weights) if return_attention_scores else x
 
     def start(
-        self,
-        memory: Tensor,
-        size: int | Tensor,
-        beams: int = 1,
-        memory_mask: Tensor | None = None,
+        self, memory: Tensor, size: int | Tensor, beams: int = 1, memory_mask: Tensor | None = None
     ) -> tuple:
         """The block's cache for `step`: an empty self-attention cache, and cross keys and values.
 
@@ -489,6 +472,8 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
     ):
-        self._check_masks(inputs, attention_mask, attention_bias, position_bias, padding_mask)
+        masks = attention_mask, attention_bias, position_bias
+        self.self_attention.compute_output_spec(inputs, *masks)
+        checked_padding("padding_mask", padding_mask, inputs)
         self.cross_attention.compute_output_spec(inputs, memory, attention_mask=memory_mask)
         return self._output_spec(inputs, [inputs, memory], return_attention_scores)

@@ -1,10 +1,76 @@
-"""Attention for long sequences: the same sums as plain attention, in less memory.
+"""Attention for long sequences: the same sums as `attention.attend`, in less memory.
 
-Plain attention holds a (T, S) matrix for every head, and training keeps it for the gradient.
+`attend` holds a (T, S) matrix for every head, and training keeps it for the gradient.
 """
+
+import dataclasses
+import functools
 
 import keras
 from keras import ops
+
+from keras_transformer.layers.attention import attend
+
+
+def attend_in_chunks(
+    query_BNTH, key_BNSH, value_BNSU, mask, chunk, recompute, *, vector_NH=None, drop, **options
+):
+    """The (B, N, T, U) context of `attend`, `chunk` queries at a time.
+
+    Args:
+        query_BNTH, key_BNSH, value_BNSU: See `attend`.
+        mask: An `AttentionMask`.
+        chunk: Queries that attend at once.
+        recompute: See `in_chunks`.
+        vector_NH: See `attend`.
+        drop: `drop(weights, part=index)`: dropout of the weights of one chunk.
+        **options: Other options of `attend`.
+    """
+    mask = mask.of_length(ops.shape(query_BNTH)[2])
+    key_positions = ops.arange(ops.shape(key_BNSH)[2])
+    tensors = {"bias": mask.bias, "position_bias": mask.position_bias, "vector_NH": vector_NH}
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+    def attend_rows(query_BNCH, rows, index, key_BNSH, value_BNSU, *others):
+        given = dict(zip(tensors, others, strict=True))
+        vector_NH = given.pop("vector_NH", None)
+        seen = dataclasses.replace(mask, **given)
+        return attend(
+            query_BNCH,
+            key_BNSH,
+            value_BNSU,
+            *seen.mask_and_bias(rows, key_positions, rows),
+            vector_NH=vector_NH,
+            drop=functools.partial(drop, part=index),
+            **options,
+        )[0]
+
+    others = (key_BNSH, value_BNSU, *tensors.values())
+    return in_chunks(attend_rows, query_BNTH, others, chunk, recompute)
+
+
+def attend_in_windows(query_BNTH, key_BNTH, value_BNTU, mask, window, **options):
+    """The (B, N, T, U) context of `attend` where tokens see their neighbours only.
+
+    Args:
+        query_BNTH, key_BNTH, value_BNTU: See `attend`.
+        mask: An `AttentionMask` of this window, the same for all queries.
+        window: Only keys nearer than this are seen.
+        **options: Options of `attend`.
+    """
+    batch, _, length, _ = ops.shape(query_BNTH)
+    real_BT = ops.ones((batch, length), "bool")
+    if mask.mask is not None:
+        given = mask.mask if len(mask.mask.shape) == 3 else mask.mask[:, 0]
+        real_BT = ops.logical_and(real_BT, given[:, 0])
+
+    def attend_block(query, key, value, query_positions, key_positions, real):
+        near = dataclasses.replace(mask, mask=real)
+        seen = near.mask_and_bias(query_positions, key_positions)
+        return attend(query, key, value, *seen, **options)[0]
+
+    states = query_BNTH, key_BNTH, value_BNTU
+    return in_windows(attend_block, *states, real_BT, window, mask.causal)
 
 
 def in_chunks(attend, query_BNTH, others, chunk, recompute):

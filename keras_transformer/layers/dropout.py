@@ -1,10 +1,13 @@
 """Dropout whose mask is a hash of the element's index and a seed."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.arguments import check_rate
 from keras_transformer.layers.base import BaseLayer
+from keras_transformer.typing import Tensor
 
 _GOLDEN = 0x9E3779B9
 _MIX_1 = 0x7FEB352D
@@ -59,9 +62,23 @@ class Dropout(BaseLayer, keras.layers.Layer):
     Args:
         rate: Probability that an element is set to 0, in [0, 1).
         seed: Integer, or `None` for one from Keras' global generator.
+
+    Call arguments:
+        inputs: A tensor of any shape.
+        training: Whether elements are dropped.
+
+    Returns:
+        A tensor of the same shape and dtype, in which the elements that are kept are divided by
+        `1 - rate`.
+
+    Example:
+        >>> dropout = kt.layers.Dropout(0.5, seed=1)
+        >>> kept = ops.convert_to_numpy(dropout(np.ones((1000,), "float32"), training=True))
+        >>> sorted(set(kept.tolist())), bool(400 < (kept > 0).sum() < 600)
+        ([0.0, 2.0], True)
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_rate(rate=rate)
         self.rate = rate
@@ -72,17 +89,19 @@ class Dropout(BaseLayer, keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         return self.drop(inputs, self.next_seed(training))
 
     def next_seed(self, training):
         """The seed of the next mask, or `None` where nothing is dropped."""
         return self.seed_generator.next() if training and self.rate > 0 else None
 
-    def drop(self, inputs, seed):
-        """`inputs` with the mask of `seed`: the same for the same seed."""
+    def drop(self, inputs, seed, part=None):
+        """`inputs` with the mask of `seed`, or with that of a part, by the part's number."""
         if seed is None:
             return inputs
+        if part is not None:
+            seed = seed_of_part(seed, part)
         keep = keep_mask(ops.shape(inputs), self.rate, seed)
         scaled = inputs * ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return ops.where(keep, scaled, ops.zeros((), inputs.dtype))
@@ -99,5 +118,5 @@ class Dropout(BaseLayer, keras.layers.Layer):
         if self.seed_generator is not None and "seed" in store.keys():  # noqa: SIM118 (H5 store)
             self.seed_generator.state.assign(store["seed"])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

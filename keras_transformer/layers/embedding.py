@@ -1,6 +1,7 @@
 """Token embedding, shared with the output projection: section 3.4 of the paper."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from keras_transformer.arguments import check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering import prepacked
 from keras_transformer.layers.projection import reshape
+from keras_transformer.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -30,10 +32,23 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         reverse: Whether to project states to logits, as in `keras.layers.ReversibleEmbedding`.
 
     Returns:
-        (B, T, D) embeddings in the compute dtype, or (B, T, V) float32 logits.
+        (B, T, D) embeddings in the compute dtype, or (B, T, V) float32 logits. In eager code and
+        in graphs, an id outside [0, V) gives NaN.
+
+    Example:
+        >>> embedding = kt.TokenEmbedding(vocab_size=11, dim=8)
+        >>> states = embedding(np.array([[4, 7, 10]]))
+        >>> ops.shape(states), ops.shape(embedding(states, reverse=True))
+        ((1, 3, 8), (1, 3, 11))
     """
 
-    def __init__(self, vocab_size, dim, embeddings_initializer=None, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        embeddings_initializer: str | dict | keras.initializers.Initializer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_size(vocab_size=vocab_size, dim=dim)
         self.vocab_size = vocab_size
@@ -49,22 +64,22 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             initializer=self.embeddings_initializer,
         )
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if reverse:
             return self._logits(inputs)
         return self._checked_lookup(inputs)
 
-    def lookup(self, ids):
+    def lookup(self, ids: Tensor) -> Tensor:
         """The call for ids that are known to be in [0, V), such as those that a search chose."""
         # Flat ids: one row lookup, which the LiteRT exporter quantizes together with the logits.
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
         return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
 
-    def vocab_first_logits(self, states):
+    def vocab_first_logits(self, states: Tensor) -> Tensor:
         """(B, T, D) states -> (V, B * T) float32 logits, for a search that XLA compiles.
 
-        On a CPU it multiplies the matrix as it lies with columns faster than rows with the matrix
-        turned round, and looks for the best of a column in whole registers.
+        On a CPU, XLA multiplies the matrix with columns faster than rows with the transposed
+        matrix, and finds the best of a column in whole registers.
         """
         columns = ops.transpose(ops.reshape(states, (-1, self.dim)))
         table = ops.cast(self.embeddings, self.compute_dtype)
@@ -77,7 +92,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         """
         table = ops.cast(self.embeddings, self.compute_dtype)
         if in_blocks and prepacked.is_large(table):
-            return prepacked.cut_turned(table)
+            return prepacked.cut_transposed(table)
         return ops.transpose(table)
 
     def compute_output_spec(self, inputs, reverse=False):
@@ -89,7 +104,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             return (*input_shape[:-1], self.vocab_size)
         return (*input_shape, self.dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,

@@ -1,5 +1,8 @@
 """Position-wise feed-forward network: section 3.3 of the paper."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from keras_transformer.arguments import check_rate, check_size
@@ -7,6 +10,7 @@ from keras_transformer.config import GATED_ACTIVATIONS
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import projection_of
+from keras_transformer.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -32,19 +36,24 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
 
     Returns:
         Shape of `inputs` with the last size replaced by `output_dim`, in the compute dtype.
+
+    Example:
+        >>> network = kt.PositionwiseFFN(intermediate_dim=32, activation="swiglu")
+        >>> ops.shape(network(np.ones((3, 5, 8), "float32")))
+        (3, 5, 8)
     """
 
     def __init__(
         self,
-        intermediate_dim,
-        output_dim=None,
-        activation="relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        intermediate_dim: int,
+        output_dim: int | None = None,
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: str | dict | keras.initializers.Initializer = "glorot_uniform",
+        bias_initializer: str | dict | keras.initializers.Initializer = "zeros",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_size(intermediate_dim=intermediate_dim)
         check_size(optional=True, output_dim=output_dim)
@@ -71,7 +80,7 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
         self.outer.build((*input_shape[:-1], self.intermediate_dim))
         self._settle()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         hidden_BTF = self.intermediate(inputs)
         if self.is_gated:
             function = keras.activations.get(GATED_ACTIVATIONS[self.activation])
@@ -83,7 +92,7 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
@@ -107,5 +116,5 @@ def activation_of(identifier):
 
 
 def serialized_activation(activation):
-    """What `activation_of` makes the activation from again, ready for JSON."""
+    """The identifier of an activation that `activation_of` gave, ready for JSON."""
     return activation if isinstance(activation, str) else keras.activations.serialize(activation)

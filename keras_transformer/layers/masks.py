@@ -211,7 +211,7 @@ def checked_padding(name, mask, inputs):
     """A boolean mask (B, T) of inputs (B, T, D), or `None`.
 
     Raises:
-        ValueError: as `checked_mask`.
+        ValueError: see `checked_mask`.
     """
     if mask is None:
         return None

@@ -1,6 +1,5 @@
 """Multi-head attention: sections 3.2.2 and 3.2.3 of the paper."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -21,15 +20,18 @@ from keras_transformer.layers.attention import (
     additive,
     attend,
     attend_cached,
+    dot_product,
+    merge_heads,
+    split_heads,
 )
 from keras_transformer.layers.base import BaseLayer
-from keras_transformer.layers.chunked_attention import in_chunks, in_windows
-from keras_transformer.layers.dropout import Dropout, seed_of_part
+from keras_transformer.layers.chunked_attention import attend_in_chunks, attend_in_windows
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
 from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
 from keras_transformer.layers.positions import rotate
-from keras_transformer.layers.projection import projection_of, reshape
+from keras_transformer.layers.projection import projection_of
 from keras_transformer.typing import Tensor
 
 
@@ -57,12 +59,8 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         check_size(num_heads=num_heads, key_dim=key_dim)
-        check_size(
-            optional=True,
-            value_dim=value_dim,
-            output_dim=output_dim,
-            attention_chunk=attention_chunk,
-        )
+        check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
+        check_size(optional=True, attention_chunk=attention_chunk)
         check_rate(dropout=dropout)
         check_choice(SCORES, attention_score=attention_score)
         self.num_heads = num_heads
@@ -79,7 +77,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in self.OPTIONS},
@@ -103,75 +101,36 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
         visible, bias = mask.mask_and_bias(*map(ops.arange, lengths))
-        options = self._attend_options(self.dropout_layer.next_seed(training))
+        options = self._attend_options(training)
         return attend(query_BNTH, key_BNSH, value_BNSU, visible, bias, **options)
 
     def _attend_in_chunks(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
-        """The same context, `attention_chunk` queries at a time, and no weights."""
+        """The same context, and no weights."""
+        states, options = (query_BNTH, key_BNSH, value_BNSU), self._attend_options(training)
+        chunk, recompute = self.attention_chunk, bool(training)
+        return attend_in_chunks(*states, mask, chunk, recompute, **options), None
+
+    def _attend_options(self, training):
         seed = self.dropout_layer.next_seed(training)
-        mask = mask.of_length(ops.shape(query_BNTH)[2])
-        key_positions = ops.arange(ops.shape(key_BNSH)[2])
-        tensors = {"bias": mask.bias, "position_bias": mask.position_bias, "vector": self._vector()}
-        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-        def attend_rows(query_BNCH, rows, index, key_BNSH, value_BNSU, *others):
-            given = dict(zip(tensors, others, strict=True))
-            vector = given.pop("vector", None)
-            visible, bias = dataclasses.replace(mask, **given).mask_and_bias(
-                rows, key_positions, rows
-            )
-            part = None if seed is None else seed_of_part(seed, index)
-            options = self._attend_options(part, vector)
-            return attend(query_BNCH, key_BNSH, value_BNSU, visible, bias, **options)[0]
-
-        others = (key_BNSH, value_BNSU, *tensors.values())
-        recompute = bool(training)
-        return in_chunks(attend_rows, query_BNTH, others, self.attention_chunk, recompute), None
-
-    def _attend_options(self, seed, vector=None):
-        """What `attend` needs to know of the layer: score, dropout with this seed, and dtype."""
         return dict(
-            score=self._score_function(self.attention_score, vector),
+            score=SCORE_FUNCTIONS[self.attention_score],
+            vector_NH=self._vector(),
             drop=functools.partial(self.dropout_layer.drop, seed=seed),
             dtype=self.compute_dtype,
         )
 
     def _attend_cached(self, query_BNTH, key_BNSH, value_BNSU, bias):
-        name = "additive" if self.attention_score == "additive" else "dot_product"
-        score = self._score_function(name)
-        return attend_cached(
-            query_BNTH, key_BNSH, value_BNSU, bias, score=score, dtype=self.compute_dtype
-        )
+        score = additive if self.attention_score == "additive" else dot_product
+        options = dict(score=score, vector_NH=self._vector(), dtype=self.compute_dtype)
+        return attend_cached(query_BNTH, key_BNSH, value_BNSU, bias, **options)
 
     @property
     def _key_factor(self):
         """What keys in a cache are multiplied by once, for all the queries to come."""
         return self.key_dim**-0.5 if self.attention_score == "scaled_dot_product" else 1.0
 
-    def _score_function(self, name, vector=None):
-        if name != "additive":
-            return SCORE_FUNCTIONS[name]
-        return functools.partial(additive, vector_NH=self._vector() if vector is None else vector)
-
     def _vector(self):
         return None if self.score_vector is None else ops.convert_to_tensor(self.score_vector)
-
-    def _split_heads(self, states_BTE, head_dim, heads=None):
-        """(B, T, heads * head_dim) -> (B, heads, T, head_dim); N heads when `None`."""
-        batch, length = ops.shape(states_BTE)[:2]
-        heads = heads or self.num_heads
-        if states_BTE.shape[1] == 1:  # one token: there is nothing to transpose
-            return reshape(states_BTE, (batch, heads, 1, head_dim))
-        states_BTNH = reshape(states_BTE, (batch, length, heads, head_dim))
-        return ops.transpose(states_BTNH, (0, 2, 1, 3))
-
-    def _merge_heads(self, context_BNTU):
-        """(B, N, T, U) -> (B, T, output_dim)."""
-        batch, _, length, _ = ops.shape(context_BNTU)
-        if context_BNTU.shape[2] != 1:
-            context_BNTU = ops.transpose(context_BNTU, (0, 2, 1, 3))
-        context_BTE = reshape(context_BNTU, (batch, length, self.num_heads * self.value_dim))
-        return self.output_projection(context_BTE)
 
     def _sizes(self, queries, keys):
         """B, N, T and S of the scores, from (B, T, ...) and (B, S, ...), `None` where unknown."""
@@ -295,7 +254,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
         way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
         context_BNTU, weights_BNTT = way(*states, mask, training)
-        output_BTD = self._merge_heads(context_BNTU)
+        output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
 
     def step(self, inputs: Tensor, cache: tuple, slots: Slots) -> tuple[Tensor, tuple]:
@@ -315,7 +274,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         keys = write_slots(cache[0], key_BNTH, slots, self._key_factor)
         values = write_slots(cache[1], value_BNTU, slots)
         context_BNTU, _ = self._attend_cached(query_BNTH, keys, values, slots.bias)
-        return self._merge_heads(context_BNTU), (keys, values)
+        return self.output_projection(merge_heads(context_BNTU)), (keys, values)
 
     def compute_output_spec(
         self,
@@ -335,14 +294,14 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         states = self.query_key_value(inputs)
         if self.key_dim == self.value_dim:
             # All heads in one transpose, and then three equal parts: fewer and faster ops.
-            heads = self._split_heads(states, self.key_dim, 3 * self.num_heads)
+            heads = split_heads(states, 3 * self.num_heads)
             query_BNTH, key_BNTH, value_BNTU = ops.split(heads, 3, axis=1)
         else:
             width = self.num_heads * self.key_dim
             query, key, value = ops.split(states, [width, 2 * width], axis=-1)
-            query_BNTH = self._split_heads(query, self.key_dim)
-            key_BNTH = self._split_heads(key, self.key_dim)
-            value_BNTU = self._split_heads(value, self.value_dim)
+            query_BNTH = split_heads(query, self.num_heads)
+            key_BNTH = split_heads(key, self.num_heads)
+            value_BNTU = split_heads(value, self.num_heads)
         if self.rotary:
             query_BNTH, key_BNTH = rotate(query_BNTH, positions_T), rotate(key_BNTH, positions_T)
         return query_BNTH, key_BNTH, value_BNTU
@@ -365,21 +324,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         return self._attend
 
     def _attend_in_windows(self, query_BNTH, key_BNTH, value_BNTU, mask, training):
-        """The same context, in blocks that see their neighbours only, and no weights."""
-        batch, _, length, _ = ops.shape(query_BNTH)
-        real_BT = ops.ones((batch, length), "bool")
-        if mask.mask is not None:
-            given = mask.mask if len(mask.mask.shape) == 3 else mask.mask[:, 0]
-            real_BT = ops.logical_and(real_BT, given[:, 0])
-        options = self._attend_options(self.dropout_layer.next_seed(training))
-
-        def attend_block(query, key, value, query_positions, key_positions, real):
-            near = dataclasses.replace(mask, mask=real)
-            visible, bias = near.mask_and_bias(query_positions, key_positions)
-            return attend(query, key, value, visible, bias, **options)[0]
-
-        states = query_BNTH, key_BNTH, value_BNTU
-        return in_windows(attend_block, *states, real_BT, self.attention_window, mask.causal), None
+        """The same context, and no weights."""
+        states, options = (query_BNTH, key_BNTH, value_BNTU), self._attend_options(training)
+        return attend_in_windows(*states, mask, self.attention_window, **options), None
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -449,14 +396,13 @@ class CrossAttention(MultiHeadAttention):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor:
-        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        query_BNTH = split_heads(self.query_projection(query), self.num_heads)
         key_BNSH, value_BNSU = self._project_memory(value, key)
-        sizes = self._sizes(query, value)
-        mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
+        mask = AttentionMask.checked(self._sizes(query, value), attention_mask, attention_bias)
         is_chunked = self.attention_chunk is not None and not return_attention_scores
         way = self._attend_in_chunks if is_chunked else self._attend
         context_BNTU, weights_BNTS = way(query_BNTH, key_BNSH, value_BNSU, mask, training)
-        output_BTD = self._merge_heads(context_BNTU)
+        output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTS) if return_attention_scores else output_BTD
 
     def start(
@@ -499,9 +445,9 @@ class CrossAttention(MultiHeadAttention):
         """
         sizes = (query.shape[0], self.num_heads, query.shape[1], cache[0].shape[2])
         bias = checked_bias("bias", bias, sizes)
-        query_BNTH = self._split_heads(self.query_projection(query), self.key_dim)
+        query_BNTH = split_heads(self.query_projection(query), self.num_heads)
         context_BNTU, weights = self._attend_cached(query_BNTH, *cache, bias)
-        output = self._merge_heads(context_BNTU)
+        output = self.output_projection(merge_heads(context_BNTU))
         return (output, weights) if return_attention_scores else output
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
@@ -524,7 +470,4 @@ class CrossAttention(MultiHeadAttention):
         """Keys (B, N, S, H) and values (B, N, S, U) of the source."""
         key_BSE = self.key_projection(value if key is None else key)
         value_BSE = self.value_projection(value)
-        return (
-            self._split_heads(key_BSE, self.key_dim),
-            self._split_heads(value_BSE, self.value_dim),
-        )
+        return split_heads(key_BSE, self.num_heads), split_heads(value_BSE, self.num_heads)

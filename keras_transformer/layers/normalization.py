@@ -1,4 +1,6 @@
-"""Normalization by name."""
+"""Normalization: layer norm of the paper, and what it is compared with."""
+
+from typing import Any
 
 import keras
 from keras import ops
@@ -6,6 +8,7 @@ from keras import ops
 from keras_transformer.layers.base import BaseLayer, at_least_float32
 from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import checked_padding
+from keras_transformer.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -36,13 +39,23 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
 
     Returns:
         (B, T, D) in the compute dtype.
+
+    Example:
+        >>> norm = kt.layers.BatchNormalization()
+        >>> states = np.array([[[1.0], [3.0], [99.0]]], "float32")
+        >>> padding = np.array([[True, True, False]])
+        >>> outputs = norm(states, padding_mask=padding, training=True)
+        >>> ops.convert_to_numpy(outputs)[0, :2].round(1).tolist()
+        [[-1.0], [1.0]]
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = False
 
-    def call(self, inputs, padding_mask=None, training=None):
+    def call(
+        self, inputs: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         mask = checked_padding("padding_mask", padding_mask, inputs)
         return super().call(inputs, training=training, mask=mask)
 

@@ -1,10 +1,11 @@
 """Positions: section 3.5 of the paper, and what came after it.
 
-Sinusoidal and learned positions are added to the embeddings. Rotary positions turn queries and
+Sinusoidal and learned positions are added to the embeddings. Rotary positions rotate queries and
 keys. Relative and ALiBi positions are added to the scores, by the distance of query and key.
 """
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras import ops
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.masks import offsets
+from keras_transformer.typing import Tensor
 
 LAYOUTS = ("interleaved", "split")
 
@@ -59,16 +61,25 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
 
     Returns:
         (B, T, D) in the compute dtype; the sum is rounded to it once.
+
+    Example:
+        >>> positions = kt.SinusoidalPositions()
+        >>> ops.convert_to_numpy(positions(np.zeros((1, 3, 4), "float32"))).round(2)
+        array([[[ 0.  ,  1.  ,  0.  ,  1.  ],
+                [ 0.84,  0.54,  0.01,  1.  ],
+                [ 0.91, -0.42,  0.02,  1.  ]]], dtype=float32)
     """
 
-    def __init__(self, layout="interleaved", **kwargs):
+    def __init__(self, layout: str = "interleaved", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_choice(LAYOUTS, layout=layout)
         self.layout = layout
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs, first_position=0, positions=None):
+    def call(
+        self, inputs: Tensor, first_position: int | Tensor = 0, positions: Tensor | None = None
+    ) -> Tensor:
         length, dim = ops.shape(inputs)[1], inputs.shape[2]
         if positions is None:
             encoding = sinusoidal_encoding(first_position + ops.arange(length), dim, self.layout)
@@ -81,7 +92,7 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layout": self.layout}
 
 
@@ -98,16 +109,28 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
 
     Call arguments:
         inputs: (B, T, D) embeddings.
-        first_position, positions: As for `SinusoidalPositions`.
+        first_position: Position of the first token, an integer or a scalar int tensor.
+        positions: (B, T) or (T,) integers, the position of each token, where they do not just
+            count up; `None` where they do.
 
     Returns:
         (B, T, D) in the compute dtype.
 
     Raises:
         ValueError: if the last position is known to lie beyond the table.
+
+    Example:
+        >>> positions = kt.LearnedPositions(max_positions=10)
+        >>> ops.shape(positions(np.zeros((2, 7, 8), "float32")))
+        (2, 7, 8)
     """
 
-    def __init__(self, max_positions, embeddings_initializer=None, **kwargs):
+    def __init__(
+        self,
+        max_positions: int,
+        embeddings_initializer: str | dict | keras.initializers.Initializer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_size(max_positions=max_positions)
         self.max_positions = max_positions
@@ -123,7 +146,9 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
             initializer=self.embeddings_initializer,
         )
 
-    def call(self, inputs, first_position=0, positions=None):
+    def call(
+        self, inputs: Tensor, first_position: int | Tensor = 0, positions: Tensor | None = None
+    ) -> Tensor:
         if positions is None:
             self._check(inputs.shape[1], first_position)
             positions = first_position + ops.arange(ops.shape(inputs)[1])
@@ -147,7 +172,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "max_positions": self.max_positions,
@@ -156,9 +181,9 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
 
 
 def rotate(states_BNTH, positions_T):
-    """Rotary positions (Su et al. 2021, arXiv 2104.09864, eq. 34): turns each pair of a state.
+    """Rotary positions (Su et al. 2021, arXiv 2104.09864, eq. 34): rotates each pair of a state.
 
-    Pair i is (i, i + H/2), as in GPT-NeoX and Llama; it turns by position * 10000^(-2i/H). The
+    Pair i is (i, i + H/2), as in GPT-NeoX and Llama; its angle is position * 10000^(-2i/H). The
     product of a query and a key then depends on their distance alone. Computed in float32.
 
     Args:
@@ -174,33 +199,25 @@ def rotate(states_BNTH, positions_T):
     cos, sin = ops.cos(angles_TH), ops.sin(angles_TH)
     states = ops.cast(states_BNTH, "float32")
     first, second = states[..., :half], states[..., half:]
-    turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return ops.cast(turned, states_BNTH.dtype)
+    rotated = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return ops.cast(rotated, states_BNTH.dtype)
 
 
 class PositionBias(BaseLayer, keras.layers.Layer):
-    """A bias for the scores of each head, by the distance of key and query.
+    """A bias for the scores of each head, by the distance of key and query."""
 
-    Call arguments:
-        inputs: (B, T, ...); only the length T is read.
-
-    Returns:
-        (N, 2T - 1) float32: the bias of a key that stands -(T - 1) to T - 1 behind its query,
-        for `position_bias` of `MultiHeadSelfAttention`.
-    """
-
-    def __init__(self, num_heads, **kwargs):
+    def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_size(num_heads=num_heads)
         self.num_heads = num_heads
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         length = ops.shape(inputs)[1]
-        return self._of(ops.arange(1 - length, length))
+        return self._bias_at(ops.arange(1 - length, length))
 
-    def between(self, query_positions, key_positions):
+    def between(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """(T,) and (S,) positions -> (1, N, T, S) float32, for `step`."""
-        return ops.expand_dims(self._of(offsets(query_positions, key_positions)), 0)
+        return ops.expand_dims(self._bias_at(offsets(query_positions, key_positions)), 0)
 
     def compute_output_shape(self, input_shape):
         length = input_shape[1]
@@ -209,7 +226,7 @@ class PositionBias(BaseLayer, keras.layers.Layer):
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
@@ -226,9 +243,32 @@ class RelativePositionBias(PositionBias):
         max_distance: Distance from which all share a bucket.
         bidirectional: Whether keys behind the query have buckets of their own; `False` for a
             decoder.
+
+    Call arguments:
+        inputs: (B, T, ...); only the length T is read.
+
+    Returns:
+        (N, 2T - 1) float32: the bias of a key that stands -(T - 1) to T - 1 behind its query,
+        for `position_bias` of `MultiHeadSelfAttention`.
+
+    Example:
+        >>> states = np.ones((2, 5, 8), "float32")
+        >>> bias = kt.RelativePositionBias(num_heads=2)(states)
+        >>> ops.shape(bias)
+        (2, 9)
+        >>> attention = kt.MultiHeadSelfAttention(num_heads=2, key_dim=4)
+        >>> ops.shape(attention(states, position_bias=bias))
+        (2, 5, 8)
     """
 
-    def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_heads, **kwargs)
         check_size(num_buckets=num_buckets, max_distance=max_distance)
         check_flag(bidirectional=bidirectional)
@@ -244,7 +284,7 @@ class RelativePositionBias(PositionBias):
             initializer=keras.initializers.RandomNormal(stddev=self.num_heads**-0.5),
         )
 
-    def bucket(self, offsets):
+    def bucket(self, offsets: Tensor) -> Tensor:
         """Integer distances of any shape, key minus query -> their buckets, int32."""
         offsets = ops.cast(offsets, "int32")
         buckets = self.num_buckets // 2 if self.bidirectional else self.num_buckets
@@ -255,7 +295,7 @@ class RelativePositionBias(PositionBias):
         behind = ops.cast(offsets > 0, "int32") * buckets
         return bucket + behind if self.bidirectional else bucket
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_buckets": self.num_buckets,
@@ -263,7 +303,7 @@ class RelativePositionBias(PositionBias):
             "bidirectional": self.bidirectional,
         }
 
-    def _of(self, offsets):
+    def _bias_at(self, offsets):
         table_NK = ops.transpose(ops.cast(self.embeddings, "float32"))
         return ops.take(table_NK, self.bucket(offsets), axis=1)
 
@@ -281,18 +321,31 @@ class AlibiBias(PositionBias):
     """Minus the distance, times a slope for each head (Press et al. 2022, arXiv 2108.12409).
 
     The slopes are 2^(-8 i / N) for N a power of 2; for others those of the power below, and
-    every second one of the power above, as in the paper's code. To both sides alike in an
-    encoder.
+    every second one of the power above, as in the paper's code. The two sides of a query are
+    alike in an encoder.
 
     Args:
         num_heads: Heads N.
+
+    Call arguments:
+        inputs: (B, T, ...); only the length T is read.
+
+    Returns:
+        (N, 2T - 1) float32: the bias of a key that stands -(T - 1) to T - 1 behind its query,
+        for `position_bias` of `MultiHeadSelfAttention`.
+
+    Example:
+        >>> ops.convert_to_numpy(kt.AlibiBias(num_heads=2)(np.ones((1, 3, 8), "float32")))
+        array([[-0.125     , -0.0625    , -0.        , -0.0625    , -0.125     ],
+               [-0.0078125 , -0.00390625, -0.        , -0.00390625, -0.0078125 ]],
+              dtype=float32)
     """
 
-    def __init__(self, num_heads, **kwargs):
+    def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(num_heads, **kwargs)
         self.built = True
 
-    def _of(self, offsets):
+    def _bias_at(self, offsets):
         distance = ops.cast(ops.abs(offsets), "float32")
         slopes = np.reshape(_slopes(self.num_heads), (-1, *[1] * len(distance.shape)))
         return -ops.convert_to_tensor(slopes, "float32") * ops.expand_dims(distance, 0)

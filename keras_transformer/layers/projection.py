@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering import prepacked
+from keras_transformer.typing import Tensor
 
 
 def reshape(inputs, shape):
@@ -26,9 +27,24 @@ class Projection(BaseLayer, keras.layers.Dense):
     One matrix product for all tokens, forward and backward, where a product broadcast over the
     batch makes its kernel gradient once a sentence and sums. On the device it is one
     FULLY_CONNECTED op.
+
+    Args:
+        units: Output width.
+        **kwargs: Those of `keras.layers.Dense`.
+
+    Call arguments:
+        inputs: (..., D).
+
+    Returns:
+        (..., units) in the compute dtype.
+
+    Example:
+        >>> projection = kt.layers.Projection(16, activation="relu")
+        >>> ops.shape(projection(np.ones((3, 5, 8), "float32")))
+        (3, 5, 16)
     """
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         leading = ops.shape(inputs)[:-1]
         rows = ops.reshape(inputs, (-1, inputs.shape[-1])) if len(leading) > 1 else inputs
         kernel = prepacked.kernel_of(self)

@@ -29,7 +29,7 @@ class AttentionScores(NamedTuple):
 def attention_scores(
     model: keras.Model, source_ids: Tensor, target_ids: Tensor | None = None
 ) -> AttentionScores:
-    """The weights with which every token looks at every other one, without dropout.
+    """Gives the weights with which every token looks at every other one, without dropout.
 
     Args:
         model: A `Transformer`, a `LanguageModel` or a classifier.

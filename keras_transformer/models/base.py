@@ -39,7 +39,7 @@ class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFi
         """The dtype policy of the layers."""
         return self._policy
 
-    def quantize(self, mode=None, **kwargs):
+    def quantize(self, mode: Any = None, **kwargs: Any) -> None:
         """Not supported: a model is quantized when it is exported.
 
         Raises:
@@ -57,7 +57,9 @@ class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFi
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict | None = None
+    ) -> "TransformerModel":
         config = dict(config)
         settings = config.pop("sublayers", None)
         config["dtype"] = keras.dtype_policies.get(config.get("dtype"))  # one for all layers

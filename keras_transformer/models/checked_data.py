@@ -1,8 +1,9 @@
-"""What `fit` and `evaluate` are given, looked at before a step takes it: ids, class weights."""
+"""Checks of the ids and class weights that `fit` and `evaluate` get, before a step takes them."""
 
 import inspect
 import re
 import types
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ _FOUND = re.compile(r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:
 
 
 class CheckedData:
-    """For a `keras.Model` with `id_sizes`: an id outside the vocabulary stops `fit`.
+    """Base of a `keras.Model` with `id_sizes`: an id outside the vocabulary stops `fit`.
 
     It would make loss and weights NaN. What is in memory is looked at as a whole before the first
     step; batches of a `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` one by one, each
@@ -24,7 +25,7 @@ class CheckedData:
     are distributed already (`training.distribution.distributed` looks at them itself).
     """
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         given = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs).arguments
         self._check_class_weight(given.get("class_weight"))
         ids = self.ids()
@@ -37,23 +38,32 @@ class CheckedData:
             )
         return _with_short_errors(super().fit, **_without_self(given))
 
-    def evaluate(self, *args, **kwargs):
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         if "_use_cached_eval_dataset" in kwargs:  # by `fit`, which has made its iterator
             return _with_short_errors(super().evaluate, *args, **kwargs)
         given = inspect.signature(keras.Model.evaluate).bind(self, *args, **kwargs).arguments
         given["x"] = self.ids().checked(given.get("x"), given.get("y"))
         return _with_short_errors(super().evaluate, **_without_self(given))
 
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: dict | None = None,
+        return_dict: bool = False,
+    ) -> Any:
         self._check_class_weight(class_weight)
         self.ids().checked(x, y)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
-    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+    ) -> Any:
         self.ids().checked(x, y)
         return super().test_on_batch(x, y, sample_weight, return_dict)
 
-    def ids(self):
+    def ids(self) -> "Ids":
         """The `Ids` that the model and its compiled loss take."""
         loss = keras.tree.flatten(getattr(self, "loss", None))
         loss = loss[0] if len(loss) == 1 else None

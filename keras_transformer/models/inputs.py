@@ -1,18 +1,21 @@
-"""What a model is given: refused by name, before Keras takes one input for another."""
+"""Checks of a model's inputs by their names, before Keras takes one input for another."""
+
+from typing import Any
 
 import keras
 
 from keras_transformer.layers.base import check_dense
+from keras_transformer.typing import Tensor
 
 
 class CheckedInputs:
-    """For a functional `keras.Model`: its inputs, wherever they come from, must be those it has.
+    """Base of a functional `keras.Model` that refuses inputs which it does not have.
 
     Keras flattens a dict in the order of its keys, and pairs what it finds with the inputs that
     the model has: with a further key every input after it is another's.
     """
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
         self._check_inputs(inputs)
         if kwargs.get("mask") is not None:
             raise ValueError(
@@ -21,11 +24,15 @@ class CheckedInputs:
             )
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=None, mask=None, **kwargs):
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
+    ) -> Tensor:
         self._check_inputs(inputs)  # again: Keras' steps on JAX do without `__call__`
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
-    def fit(self, x=None, y=None, *args, **kwargs):
+    def fit(
+        self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> keras.callbacks.History:
         """`keras.Model.fit`; text instead of token ids is refused before anything compiles."""
         self._check_data(x)
         self._check_data(kwargs.get("validation_data"))
@@ -38,23 +45,23 @@ class CheckedInputs:
                 )
         return super().fit(x, y, *args, **kwargs)
 
-    def evaluate(self, x=None, *args, **kwargs):
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
         return super().evaluate(x, *args, **kwargs)
 
-    def predict(self, x, *args, **kwargs):
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
         return super().predict(x, *args, **kwargs)
 
-    def train_on_batch(self, x, *args, **kwargs):
+    def train_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
         return super().train_on_batch(x, *args, **kwargs)
 
-    def test_on_batch(self, x, *args, **kwargs):
+    def test_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         self._check_data(x)
         return super().test_on_batch(x, *args, **kwargs)
 
-    def predict_on_batch(self, x):
+    def predict_on_batch(self, x: Any) -> Any:
         self._check_data(x)
         return super().predict_on_batch(x)
 

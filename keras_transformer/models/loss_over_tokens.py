@@ -1,18 +1,22 @@
 """What `fit` and `evaluate` report as `loss`: the mean over all tokens, not over batches."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_transformer.typing import Tensor
 
 _NAME = "loss_over_tokens"
 
 
 class LossOverTokens:
-    """For a `keras.Model`: its `loss` does not depend on how tokens fall into batches.
+    """Base of a `keras.Model` whose `loss` does not depend on how tokens fall into batches.
 
     Keras reports the mean of the batches' losses, each weighed by its rows. Where the compiled
     loss can tell its `values_and_weights`, as `SmoothedCrossEntropy` can, the `loss` is the
     weighted mean of all values of an epoch, plus what `add_loss` and regularizers add. What is
-    minimised stays what it is.
+    minimised stays the same.
     """
 
     def __init__(self, *args, **kwargs):
@@ -20,7 +24,14 @@ class LossOverTokens:
         # Not in `compile`: Keras does not call one that a class overrides when it loads a model.
         self._loss_over_tokens = keras.metrics.Mean(_NAME)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if (counted := self.counted_loss) is not None:
             # The same ops as in the loss itself: compilers make them once.
@@ -30,13 +41,13 @@ class LossOverTokens:
             self._loss_over_tokens.update_state(self._loss_factor() * values + added, weights)
         return loss
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Tensor]:
         logs = super().get_metrics_result()
         mean = logs.pop(_NAME)
         return logs if self.counted_loss is None else {**logs, "loss": mean}
 
     @property
-    def counted_loss(self):
+    def counted_loss(self) -> keras.losses.Loss | None:
         """The compiled loss, if it is the only one and tells its `values_and_weights`."""
         losses = keras.tree.flatten(getattr(self, "loss", None))
         is_counted = len(losses) == 1 and hasattr(losses[0], "values_and_weights")
@@ -49,5 +60,5 @@ class LossOverTokens:
 
 
 def _only(part):
-    """What a structure of one holds, or `None`."""
+    """The only item of a structure, or `None`."""
     return (keras.tree.flatten(part) or [None])[0]

@@ -1,8 +1,10 @@
-"""What Keras' `fit` on TensorFlow lacks to run under a `tf.distribute` strategy of many workers."""
+"""What Keras' `fit` needs to run under a `tf.distribute` strategy of several workers."""
+
+from typing import Any
 
 
 class MultiWorkerFit:
-    """For a `keras.Model`: `fit` and `evaluate` under `MultiWorkerMirroredStrategy`.
+    """Base of a `keras.Model` that can `fit` and `evaluate` under `MultiWorkerMirroredStrategy`.
 
     Keras 3.13 to 3.15 reduces two things in ways that this strategy refuses: the first batch, to
     learn its shapes, as one nested value, and the logs of a step, which are scalars, over their
@@ -25,10 +27,10 @@ class MultiWorkerFit:
             iterator = None
         super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def train_step(self, *args):
+    def train_step(self, *args: Any) -> dict:
         return self._with_an_axis(super().train_step(*args))
 
-    def test_step(self, *args):
+    def test_step(self, *args: Any) -> dict:
         return self._with_an_axis(super().test_step(*args))
 
     def _with_an_axis(self, logs):

@@ -48,7 +48,7 @@ class Transformer(TransformerModel):
     Ids must lie in [0, V); one that does not makes its row's logits NaN, in every mode.
 
     With `config.packed` a row may hold several pairs: source ids with EOS behind each, target ids
-    with BOS before each (see `text.pack_corpus`). Each pair gets the logits it would get alone.
+    with BOS before each (see `data.pack_corpus`). Each pair gets the logits it would get alone.
 
     Args:
         config: A `TransformerConfig`.

@@ -36,7 +36,7 @@ class TimeBudget(keras.callbacks.Callback):
 
 
 class OpenEndedProgress(keras.callbacks.ProgbarLogger):
-    """Keras' own progress, for a run that only the time ends: epochs have no last number."""
+    """Keras' own progress bar, without a number of epochs: only the time limits the run."""
 
     def set_params(self, params):
         super().set_params({**params, "epochs": 1})  # of a single epoch Keras shows no number
@@ -53,7 +53,7 @@ def updates_of(model):
 
 
 class MetricsFile(keras.callbacks.Callback):
-    """Writes a JSON line an epoch; an epoch that is done again replaces its line."""
+    """Writes a JSON line for each epoch. An epoch that is repeated replaces its line."""
 
     def __init__(self, path, checkpoint):
         super().__init__()
@@ -73,7 +73,7 @@ class MetricsFile(keras.callbacks.Callback):
 
 
 def read_metrics(path):
-    """The records in a file of JSON lines, one an epoch; none without a file.
+    """Reads the records of the epochs from a file of JSON lines; an empty list without a file.
 
     Raises:
         ValueError: if a line is no such record.

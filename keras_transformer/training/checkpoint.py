@@ -131,14 +131,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 self.check_snapshot(weights)
         return self.progress
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self._first_step = self.progress.step
         if self._restore_metrics and self._first_step:
             self._restore_metrics()
         self._restore_metrics = None
         self._last_save = self._first_step
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         step = self._first_step + batch + 1
         self.progress = self._now(step=step)
         due = step - self._last_save >= self.save_every_steps
@@ -147,7 +147,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self._save()
             self._last_save = step
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._check_loss(logs)
         self._snapshot(self.folder / f"epoch-{epoch + 1:04d}.weights.h5")
         self._prune(epoch + 1)
@@ -164,7 +164,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         return None not in (best, patience) and self.progress.epoch - best >= patience
 
     def snapshot_model(self) -> keras.Model:
-        """The weights that a snapshot would hold now, in one model without optimizer for all."""
+        """Gives the model without optimizer, always the same object, with the current weights."""
         # A compiled model would write the optimizer too, three times the size.
         if self._weights_only is None:
             self._weights_only = self.model.__class__.from_config(self.model.get_config())

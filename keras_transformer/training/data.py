@@ -84,7 +84,7 @@ def make_tokenizers(section, corpus):
 
 
 def _tokenized(corpus, tokenizers, max_length, places):
-    """A corpus as ids; of pairs that need more than `max_length` or `places`, none."""
+    """A corpus as ids, without the pairs that need more than `max_length` or `places`."""
     if corpus is None:
         return None
     if isinstance(corpus, PreparedCorpus):  # which has its own `max_length`
@@ -97,7 +97,7 @@ def _tokenized(corpus, tokenizers, max_length, places):
 
 
 def _buckets(corpus, places):
-    """`choose_buckets`, of which a model with fewer places than a multiple of 4 has the last."""
+    """`choose_buckets`, but no bucket is longer than the model has places."""
     chosen = choose_buckets(corpus)
     return chosen if places is None else tuple(min(bucket, places) for bucket in chosen)
 
@@ -154,7 +154,7 @@ class TrainingData:
         return cls(training, valid, options, buckets, of_valid, steps, tokenizers, strategy)
 
     def batches(self, epoch, step):
-        """The training batches from step `step` of epoch `epoch` on, without end."""
+        """The training batches from step `step` of epoch `epoch`, without end."""
         count = self.options.accumulate_batches
         # An update may begin before the step, even in the epoch before.
         ahead = (epoch * self.steps + step) % count
@@ -197,7 +197,7 @@ class TrainingData:
 
     @property
     def validation_steps(self):
-        """Their number; `None` without validation data."""
+        """The number of validation batches; `None` without validation data."""
         if self.valid is None:
             return None
         return batches_per_epoch(
@@ -222,7 +222,7 @@ def _given_twice(inputs, labels):
 
 
 def weighted_for_accumulation(batches, count, pad_id):
-    """Batches with sample weights that make `count` of them one, as far as the loss can tell.
+    """Gives batches sample weights, so that the loss sees `count` of them as a single one.
 
     Keras averages the gradients of `gradient_accumulation_steps` batches, whatever they hold. The
     weight of every row of a batch is `count / tokens`, where `tokens` are the real target tokens

@@ -68,7 +68,7 @@ def wait_for(path):
 
 
 def sum_over_replicas(value):
-    """The sum of a scalar over the replicas of a `tf.distribute` strategy; itself without one."""
+    """The sum of a scalar over the replicas of a `tf.distribute` strategy, if there is one."""
     if keras.backend.backend() != "tensorflow":
         return value  # JAX sees the whole batch as one array
     import tensorflow as tf

@@ -100,7 +100,7 @@ def token_weights(real, sample_weight):
 
 
 def check_labels(labels, logits):
-    """Labels as a tensor, with the logits' shape but for the last axis.
+    """Gives labels as a tensor whose shape is the logits' without the last axis.
 
     Raises:
         ValueError: if they are text, ragged, of another shape (such as `(B, T, 1)` or one-hot).
@@ -256,8 +256,8 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
     """`SmoothedCrossEntropy` of a batch given twice, plus the distance between its two passes.
 
     R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4): the rows of the first half of a batch
-    come again in the second half, where dropout gives other predictions P2 than P1. The loss is
-    the paper's over two, so that it compares with the plain one: the mean cross-entropy of both
+    come again in the second half, where dropout gives predictions P2 that differ from P1. The loss
+    is half the paper's, so that it compares with the plain one: the mean cross-entropy of both
     halves plus `alpha / 4 * (KL(P1 || P2) + KL(P2 || P1))`, a mean over real tokens.
 
     Args:

@@ -22,13 +22,13 @@ class _TokenMetric(keras.metrics.Metric):
     # What Keras' `EarlyStopping`, `ModelCheckpoint` and `ReduceLROnPlateau` read in mode "auto".
     _direction = "down"
 
-    def __init__(self, pad_id, name):
+    def __init__(self, pad_id: int, name: str):
         super().__init__(name=name, dtype="float32")
         self.pad_id = pad_id
         self.total = self.add_weight(name="total", initializer="zeros")
         self.count = self.add_weight(name="count", initializer="zeros")
 
-    def values(self, labels, logits):
+    def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, T)` float32 values and the `(B, T)` boolean mask of the real tokens."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class _TokenMetric(keras.metrics.Metric):
         self.total.assign_add(ops.sum(ops.where(real, values, 0.0) * weights))
         self.count.assign_add(ops.sum(weights))
 
-    def mean(self):
+    def mean(self) -> Tensor:
         return ops.divide_no_nan(self.total, self.count)
 
     def result(self) -> Tensor:
@@ -75,7 +75,7 @@ class TokenAccuracy(_TokenMetric):
     def __init__(self, pad_id: int = 0, name: str = "token_accuracy"):
         super().__init__(pad_id, name)
 
-    def values(self, labels, logits):
+    def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         labels = ops.cast(labels, "int32")
         real = ops.not_equal(labels, self.pad_id)
         # Not by argmax, which costs XLA a pass of its own: the label's logit against the largest
@@ -104,7 +104,7 @@ class Perplexity(_TokenMetric):
     def __init__(self, pad_id: int = 0, name: str = "perplexity"):
         super().__init__(pad_id, name)
 
-    def values(self, labels, logits):
+    def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         real = ops.not_equal(labels, self.pad_id)
         log_likelihood, _ = token_log_likelihood(labels, logits, real)
         return -log_likelihood, real
@@ -145,7 +145,7 @@ class TokenMeanLoss(_TokenMetric):
         check_rate(label_smoothing=label_smoothing)
         self.label_smoothing = label_smoothing
 
-    def values(self, labels, logits):
+    def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         return token_losses(
             labels, logits, label_smoothing=self.label_smoothing, pad_id=self.pad_id
         )

@@ -1,4 +1,4 @@
-"""How weights move: AdamW that decays kernels only, and the learning rate of each update."""
+"""How weights are updated: AdamW that decays kernels, and the learning rate of each update."""
 
 from typing import Any
 
@@ -80,10 +80,10 @@ class PaperSchedule(_WarmupSchedule):
     `scale * model_dim**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)`, computed in float32.
     Step 0 gives 0, step `warmup_steps` the peak. The step may have any integer or float dtype.
 
-    It is for an optimizer's `learning_rate`, which then belongs to it at every step: callbacks
-    that set the rate each epoch (`LearningRateScheduler`, `ReduceLROnPlateau`) are refused by
-    Keras beside it, and it is none of their functions: those give a float of an epoch, such as
-    `lambda epoch: float(schedule((epoch + 1) * steps_per_epoch))` for an optimizer with a number.
+    Give it to an optimizer as `learning_rate`: it then sets the rate at every step, and Keras
+    refuses callbacks that set it each epoch (`LearningRateScheduler`, `ReduceLROnPlateau`). Such
+    a callback takes a function of the epoch that gives a float, for an optimizer whose rate is a
+    number: `lambda epoch: float(schedule((epoch + 1) * steps_per_epoch))`.
 
     Args:
         model_dim: Width of the model (D).

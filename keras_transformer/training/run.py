@@ -211,7 +211,7 @@ class _Fitting:
         )
 
     def _callbacks(self):
-        """In the order in which they are told of an epoch's end."""
+        """The callbacks, in the order in which Keras calls them at the end of an epoch."""
         callbacks = [self.budget]
         if self.options.ema is not None:  # the averages are what is validated
             callbacks.append(keras.callbacks.SwapEMAWeights())
@@ -243,7 +243,7 @@ class _Fitting:
         log(f"wrote {self.run_dir / MODEL_FILE}: {name}")
 
     def _choose(self):
-        """A model with the better of the averaged and the best snapshot, and which that is."""
+        """The model with the better weights, the averaged or the best ones, and their name."""
         folder = self.checkpoint.folder
         average = average_weights(self.checkpoint.snapshots(), folder / "average.weights.h5")
         candidates = {"the average of the last snapshots": average}

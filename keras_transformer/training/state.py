@@ -18,7 +18,7 @@ from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where a run stands; saved inside the state file, so that the two cannot disagree.
+    """How far a run is. It is saved inside the state file, so that the two cannot disagree.
 
     Attributes:
         epoch: Epochs finished.
@@ -131,9 +131,9 @@ def _assign(variables, arrays, group, path):
 
 
 def current_weights(model):
-    """The arrays of a compiled model that are worth keeping, in the order of `get_weights`.
+    """Gives the arrays of a compiled model that a snapshot keeps, in the order of `get_weights`.
 
-    Where the optimizer has an exponential moving average of the trainable weights, these are it.
+    If the optimizer has exponential moving averages of the trainable weights, it gives those.
     """
     averages = {}
     if model.optimizer is not None and model.optimizer.use_ema and model.optimizer.built:

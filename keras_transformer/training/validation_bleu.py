@@ -39,7 +39,7 @@ class ValidationBleu(keras.callbacks.Callback):
         ]
 
     def scores(self, weights_of=None):
-        """`{"bleu": Score, "chrf": Score}` of the model as it is now, or with other weights.
+        """`{"bleu": Score, "chrf": Score}` of the model with its current or with other weights.
 
         Args:
             weights_of: A model of the same architecture.

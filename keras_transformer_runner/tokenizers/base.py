@@ -28,15 +28,15 @@ class SpecialIds(NamedTuple):
 
     @classmethod
     def of(cls, owner) -> "SpecialIds":
-        """Those of a tokenizer or of a `TransformerConfig`, which has them as attributes."""
+        """The special ids of a tokenizer or a `TransformerConfig`, from its attributes."""
         return cls(*(getattr(owner, name) for name in cls._fields))
 
 
 class Tokenizer(abc.ABC):
     """Text to ids and back, the same in Python and in a TensorFlow graph.
 
-    `encode` and `decode` are Python, which a device runs without TensorFlow; `tf_encode` and
-    `tf_decode` are graph ops, which train and serve; both give the same ids and the same text.
+    `encode` and `decode` are Python and run on a device without TensorFlow. `tf_encode` and
+    `tf_decode` are graph ops, for training and serving. Both give the same ids and the same text.
     Text that a user types never becomes a control id. `""` and text without content have no ids,
     and no ids decode to `""`.
 

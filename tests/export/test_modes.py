@@ -137,7 +137,7 @@ def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
     with traced(weight_folding=False):
         content = float_file(module, module.signatures)
     products = flatbuffer.products(flatbuffer.read(content))
-    found = [seen.of(product) for product in products]
+    found = [seen.statistics_of(product) for product in products]
     known = [pair for pair in zip(products, found, strict=True) if pair[1] is not None]
     assert len(known) == len(products) > 8
     assert sum(statistic.is_last for _, statistic in known) == 1
@@ -147,7 +147,7 @@ def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
         assert low <= 0 <= high and high - low > 0
     product = known[0][0]
     changed = product._replace(data=product.data[:-4] + b"abcd")
-    assert seen.of(changed) is None
+    assert seen.statistics_of(changed) is None
 
 
 def test_masks_stay_out_of_what_is_quantized(files):

@@ -1,11 +1,15 @@
 """Every public layer keeps the contract of `layer_contract`."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 from layer_contract import check_layer
 from toy_model import D, F, H, N, U, V
 
 from keras_transformer import layers
+from keras_transformer.config import TransformerConfig
 
 B, T, S, E = 2, 5, 7, 29
 
@@ -188,6 +192,18 @@ CASES = {
 def test_contract(case, tmp_path):
     layer_class, arguments, inputs, others = case
     check_layer(layer_class, arguments, inputs, tmp_path=tmp_path, **others)
+
+
+def test_options_are_those_of_the_constructor_and_named_as_in_the_config():
+    """So an option that is added to a constructor is saved, and comes from the config."""
+    fields = {field.name for field in dataclasses.fields(TransformerConfig)}
+    attentions = layers.MultiHeadSelfAttention, layers.CrossAttention
+    blocks = layers.EncoderBlock, layers.DecoderBlock
+    for layer in (*attentions, *blocks):
+        given = set(inspect.signature(layer).parameters) - {"kwargs"}
+        assert given - set(layer.OPTIONS) <= {"kernel_initializer", "bias_initializer"}
+        assert set(layer.OPTIONS) - fields <= {"rotary", "output_dim"}
+    assert set(attentions[0].OPTIONS) - set(blocks[0].OPTIONS) == {"output_dim"}
 
 
 def test_every_public_layer_has_a_case():

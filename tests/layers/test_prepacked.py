@@ -40,7 +40,7 @@ def states(*shape, seed=0):
 @pytest.mark.parametrize("rows", [1, 6])
 def test_a_product_with_blocks_is_the_product(dim, units, rows):
     kernel, inputs = states(dim, units), states(rows, dim, seed=1)
-    for blocks in (prepacked.cut(kernel), prepacked.cut_turned(kernel.T)):
+    for blocks in (prepacked.cut(kernel), prepacked.cut_transposed(kernel.T)):
         assert tuple(blocks.columns.shape) == (-(-units // 32), dim, 32)
         found = array(prepacked.product(ops.convert_to_tensor(inputs), blocks))
         np.testing.assert_allclose(found, inputs @ kernel, rtol=1e-5, atol=1e-5)
@@ -159,7 +159,7 @@ def test_only_a_graph_that_stays_here_has_blocks(small, monkeypatch):
 
     made = []
     monkeypatch.setattr(prepacked, "cut", lambda kernel: made.append(kernel))
-    monkeypatch.setattr(prepacked, "cut_turned", lambda table: made.append(table))
+    monkeypatch.setattr(prepacked, "cut_transposed", lambda table: made.append(table))
     signature = [tf.TensorSpec((None, None), tf.int32)]
     in_graph(lambda ids: decode(talkative_toy(), ids, Greedy()), signature=signature)(SOURCES)
     assert not made

@@ -1,10 +1,10 @@
 """What goes into and comes out of every weight when the model reads a user's sentences.
 
-The decoding loop lies in the bodies of WHILE ops, where no calibrator looks. So the numbers are
-taken in one full pass over source and target, which by construction computes what the cached steps
-compute, and are carried over to the loop by the weights themselves: a product is known by the
-rows of its matrix, which the converter may have put together or split. Both graphs are traced with
-nothing folded into weights (see `layers.lowering.tracing`).
+The decoding loop is in the bodies of WHILE ops, where no calibrator looks. So the numbers are
+taken in one full pass over source and target, which computes what the cached steps compute, and are
+matched to the loop by the weights themselves: a product is known by the rows of its matrix, which
+the converter may have joined or split. Both graphs are traced with nothing folded into weights
+(see `layers.lowering.tracing`).
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ class Seen:
             shared.merge(statistic)
             self._by_row |= dict.fromkeys(product.row_keys(), shared)
 
-    def of(self, product):
+    def statistics_of(self, product):
         """The `Statistics` of a `flatbuffer.WeightOp`, or `None` where a row is not known."""
         rows = product.row_keys()
         if not rows or not rows <= self._by_row.keys():

@@ -4,7 +4,9 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Iterable, Sequence
 
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.export_translator import (
     PythonAnswers,
@@ -15,10 +17,12 @@ from keras_transformer.export.litert.export_translator import (
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import search_settings
 from keras_transformer.export.parity import checked_references, checked_samples
+from keras_transformer.models import Transformer
 from keras_transformer.plots import plot_lines
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.folder import FILES, REPORT
 from keras_transformer_runner.measure import measure
+from keras_transformer_runner.tokenizers import Tokenizer
 
 _JSON = "report.json"
 _FILES = (_JSON, "report.md", "report.png", *(f"{mode}/{file}" for mode in MODES for file in FILES))
@@ -27,28 +31,38 @@ _KEPT = ("size_bytes", "identical", "token_agreement", "bleu", "ops")
 
 
 def compare_modes(
-    model,
-    tokenizer,
-    path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    path: os.PathLike | str,
     *,
-    samples,
-    references=None,
-    modes=None,
-    strategy=None,
-    target_tokenizer=None,
-    calibration_samples=None,
-    bleu_tokenize="13a",
-    max_source_length=512,
-    overwrite=False,
-):
+    samples: Sequence[str],
+    references: Sequence[str] | None = None,
+    modes: Iterable[str] | None = None,
+    strategy: SearchOptions | None = None,
+    target_tokenizer: Tokenizer | None = None,
+    calibration_samples: Sequence[str] | None = None,
+    bleu_tokenize: str = "13a",
+    max_source_length: int = 512,
+    overwrite: bool = False,
+) -> dict:
     """Exports a model in several modes, measures each, and writes a report.
 
     The folder holds `report.json`, `report.md` and, where matplotlib is installed, `report.png`
     (size against BLEU and speed), and for each mode a folder as `export_litert` writes it. A mode
-    that breaks its promise has its figures in the report, with the reason, and no folder.
+    that breaks its promise has its numbers in the report, with the reason, and no folder.
 
     Each mode is timed in a fresh process, one sentence at a time on one thread, on up to 200 of
     the samples. Nothing else should run on the machine.
+
+    Example:
+        >>> from keras_transformer.export import compare_modes
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> report = compare_modes(kt.Transformer(config), tokenizer, "modes",
+        ...     samples=["A man rides."], modes=["float32"])
+        >>> report["modes"]["float32"]["token_agreement"]
+        1.0
 
     Args:
         model, tokenizer, samples, references, strategy, target_tokenizer, calibration_samples,
@@ -60,7 +74,7 @@ def compare_modes(
     Returns:
         The content of `report.json`, a dict: `modes` has a dict for each mode with `size_bytes`,
         `bytes_a_parameter`, `token_agreement`, `identical`, `bleu`, `refused` (what it breaks of
-        its promise, a list), `ops`, and the figures of `measure`.
+        its promise, a list), `ops`, and what `measure` gives.
 
     Raises:
         TypeError, ValueError, FileExistsError, RuntimeError: As `export_litert`.
@@ -99,7 +113,7 @@ def _head(translator, answers):
 
 
 def _mode(folder, translator, mode, answers, calibration):
-    """One mode's figures; its folder stays only if it keeps its promise."""
+    """One mode's numbers; its folder stays only if it keeps its promise."""
     folder.mkdir()
     found = write_mode(folder, translator, mode, answers, calibration)
     found.write(folder / REPORT)

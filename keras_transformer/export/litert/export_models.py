@@ -1,6 +1,8 @@
-"""Exports for devices of models that are no encoder-decoder: classifiers and language models."""
+"""Exports of classifiers and language models for devices."""
 
 import functools
+import os
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding import Greedy, generate
 from keras_transformer.decoding.compiled import compiled
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import Calibration
 from keras_transformer.export.litert.conversion import check_size as check_model_size
@@ -25,12 +28,13 @@ from keras_transformer.export.litert.writer import (
     timed_answers,
     write_folder,
 )
-from keras_transformer.export.parity import ParityError, checked_samples, compare
+from keras_transformer.export.parity import ParityError, ParityReport, checked_samples, compare
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation.translator import check_tokenizer, pad_rows
 from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.runner import Runner
+from keras_transformer_runner.tokenizers import Tokenizer
 
 _BATCH = 64  # prompts that Python continues at a time
 # Float32 probabilities differ in how sums are ordered, over all layers, and in nothing else.
@@ -38,22 +42,35 @@ _MOST_DIFFERENCE = 1e-3
 
 
 def export_classifier(
-    model,
-    tokenizer,
-    path,
+    model: SequenceClassifier | TokenClassifier,
+    tokenizer: Tokenizer,
+    path: os.PathLike | str,
     *,
-    samples,
-    mode="float32",
-    labels=None,
-    adds_eos=True,
-    max_source_length=512,
-    overwrite=False,
-):
+    samples: Sequence[str],
+    mode: str = "float32",
+    labels: Sequence[str] | None = None,
+    adds_eos: bool = True,
+    max_source_length: int = 512,
+    overwrite: bool = False,
+) -> ParityReport:
     """Writes a folder for a device that classifies texts, or their tokens, and compares it.
 
     The folder is that of `export_litert` with the signature `classify`: `source_ids` (1, S) int32
     -> `logits` float32, (1, C) of a `SequenceClassifier`, (1, S, C) of a `TokenClassifier`.
     `Runner.classify` gives probabilities.
+
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> model = kt.SequenceClassifier(config, num_classes=2)
+        >>> report = kt.export_classifier(
+        ...     model, tokenizer, "device", samples=["A man rides."], labels=["no", "yes"])
+        >>> report.token_agreement
+        1.0
+        >>> (probabilities,) = kt.Runner("device").classify(["A dog."])
+        >>> probabilities.shape
+        (2,)
 
     Args:
         model: A `SequenceClassifier` or a `TokenClassifier`.
@@ -71,7 +88,7 @@ def export_classifier(
         The `ParityReport`, which is also written to `parity.json`. Its texts are classes.
 
     Raises:
-        TypeError: if `model` is no classifier, or `samples` or `labels` is one string.
+        TypeError: if `model` is not a classifier, or `samples` or `labels` is one string.
         ValueError: if `mode` is unknown, a sample has too many ids or none, there are not as many
             labels as classes, model and tokenizer disagree, or the model is too large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
@@ -113,21 +130,31 @@ def export_classifier(
 
 
 def export_language_model(
-    model,
-    tokenizer,
-    path,
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    path: os.PathLike | str,
     *,
-    samples,
-    mode="float32",
-    strategy=None,
-    max_source_length=512,
-    overwrite=False,
-):
+    samples: Sequence[str],
+    mode: str = "float32",
+    strategy: SearchOptions | None = None,
+    max_source_length: int = 512,
+    overwrite: bool = False,
+) -> ParityReport:
     """Writes a folder for a device that continues prompts, and compares it with Python.
 
     The folder is that of `export_litert` with the signature `generate`, the whole loop of
     `decoding.generate`: `prompt_ids` (1, P) int32 -> `target_ids` (1, T) int32. `Runner.generate`
     takes and gives text.
+
+    Example:
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> model = kt.LanguageModel(config)
+        >>> report = kt.export_language_model(
+        ...     model, tokenizer, "device", samples=["A man"], strategy=kt.Greedy(extra_length=4))
+        >>> kt.Runner("device").generate(["A man"])[0].startswith("A man")
+        True
 
     Args:
         model: A `LanguageModel`.
@@ -135,7 +162,7 @@ def export_language_model(
         path: The folder to make.
         samples: Prompts to compare on, at least one; an empty one starts from nothing.
         mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
-        strategy: Search strategy; `Greedy()` when `None`.
+        strategy: The search; `Greedy()` when `None`.
         max_source_length: Most tokens of a prompt that the runner accepts.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -143,7 +170,7 @@ def export_language_model(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        TypeError: if `model` is no `LanguageModel`, or `samples` is one string.
+        TypeError: if `model` is not a `LanguageModel`, or `samples` is one string.
         ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
             tokenizer disagree, or the model is too large for LiteRT.
         FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.

@@ -1,7 +1,10 @@
 """Export for devices: one LiteRT file with the whole decoding loop inside."""
 
+import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import MOST_SENTENCES, Calibration
 from keras_transformer.export.litert.conversion import check_size
@@ -23,6 +26,7 @@ from keras_transformer.export.litert.writer import (
 )
 from keras_transformer.export.parity import (
     ParityError,
+    ParityReport,
     bleu,
     checked_references,
     checked_samples,
@@ -33,37 +37,50 @@ from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation import Translator
 from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.runner import Runner
+from keras_transformer_runner.tokenizers import Tokenizer
 
 __all__ = ["MODES", "export_litert"]
 
 
 def export_litert(
-    model,
-    tokenizer,
-    path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    path: os.PathLike | str,
     *,
-    samples,
-    mode="float32",
-    references=None,
-    strategy=None,
-    target_tokenizer=None,
-    calibration_samples=None,
-    bleu_tokenize="13a",
-    signatures=(DEVICE_SIGNATURE,),
-    max_source_length=512,
-    overwrite=False,
-):
+    samples: Sequence[str],
+    mode: str = "float32",
+    references: Sequence[str] | None = None,
+    strategy: SearchOptions | None = None,
+    target_tokenizer: Tokenizer | None = None,
+    calibration_samples: Sequence[str] | None = None,
+    bleu_tokenize: str = "13a",
+    signatures: Sequence[str] = (DEVICE_SIGNATURE,),
+    max_source_length: int = 512,
+    overwrite: bool = False,
+) -> ParityReport:
     """Writes a folder for a device, runs it, and compares its answers with Python's.
 
-    A model of another compute dtype, such as `mixed_bfloat16`, is exported, and compared, as a
-    float32 model of the same weights: LiteRT has no bfloat16 maths. What such a model finds in
-    Python before that depends on how the processor multiplies in its dtype, and may differ;
-    `load_run` gives the float32 model.
+    A model of another compute dtype, such as `mixed_bfloat16`, is exported and compared as a
+    float32 model of the same weights: LiteRT has no bfloat16 maths. Such a model may find other
+    texts in Python, as these depend on how the processor multiplies in its dtype; `load_run` gives
+    the float32 model.
 
     The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`
     (`.json` where it is no SentencePiece model), `metadata.json` and `parity.json`, and
     `target_tokenizer.*` where there is one.
     `keras_transformer_runner.runner` runs it.
+
+    Example:
+        >>> import pathlib
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> model = kt.Transformer(config)
+        >>> report = kt.export_litert(model, tokenizer, "device", samples=["A man rides."])
+        >>> report.identical, report.samples
+        (1, 1)
+        >>> sorted(path.name for path in pathlib.Path("device").iterdir())
+        ['metadata.json', 'model.tflite', 'parity.json', 'tokenizer.json']
 
     Args:
         model: A `Transformer`, trained or not.
@@ -72,8 +89,8 @@ def export_litert(
         samples: Sentences to compare on, at least one.
         mode: Key of `MODES`, which says what each promises.
         references: A translation of each sample by a person. With them the report has BLEU, and
-            the mode's promise of BLEU is checked; a few hundred make the figure steady.
-        strategy: Search strategy; `Greedy()` when `None`.
+            the mode's promise of BLEU is checked; a few hundred make the number steady.
+        strategy: The search; `Greedy()` when `None`.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         calibration_samples: Sentences that modes with calibration choose their numbers on, of
             which the first 256 are used; `samples` when `None`.

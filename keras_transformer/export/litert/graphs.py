@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.decoding import Greedy, Sampling, decode, generate
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits
-from keras_transformer.export.backend import traced, variables
+from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
 from keras_transformer.models.cache import Cache
 
@@ -80,7 +80,7 @@ class DeviceModule(tf.Module):
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
-        self._functions = {name: traced(graph, specs) for name, (graph, specs) in graphs.items()}
+        self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}
         if "encode" in graphs:
             carried = self._functions["encode"].get_concrete_function().structured_outputs
             specs = {
@@ -141,7 +141,7 @@ def _step_function(model, strategy, carried):
 
     token_ids = tf.TensorSpec((1, 1), tf.int32, name="token_ids")
     position = tf.TensorSpec((1,), tf.int32, name="position")
-    return traced(decode_step, (token_ids, position, carried))
+    return as_graph(decode_step, (token_ids, position, carried))
 
 
 def _named(cache, parts):
@@ -190,7 +190,7 @@ class LanguageModelModule(tf.Module):
             return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="prompt_ids")
-        self._generate = traced(generate_ids, [ids])
+        self._generate = as_graph(generate_ids, [ids])
 
     @property
     def signatures(self):
@@ -215,7 +215,7 @@ class ClassifierModule(tf.Module):
             return {"logits": model(source_ids, training=False)}
 
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        self._classify = traced(classify, [ids])
+        self._classify = as_graph(classify, [ids])
 
     @property
     def signatures(self):

@@ -16,17 +16,17 @@ class Mode:
 
     Attributes:
         weight_bits: Bits of a weight: 32 and 16 are floats, 8 and 4 integers with a float scale a
-            row (an output channel), which is also a row of the embedding. Of 4 bits, a weight
-            with an odd number of inputs has 8.
+            row (an output channel), which is also a row of the embedding. In a mode of 4 bits, a
+            weight with an odd number of inputs is stored with 8.
         products: What multiplies with the weights. `"float"`: floats, with the weights widened to
-            float32. `"dynamic"`: 8-bit integers, whose scale is taken from the numbers
-            themselves when they are there. `"static"`: 8-bit integers whose scale was measured on
-            sentences at export; the output projection stays dynamic, as 256 levels are too few to
-            tell the best of the logits.
+            float32. `"dynamic"`: 8-bit integers, whose scale is computed from the numbers of each
+            call. `"static"`: 8-bit integers, whose scale was measured on sentences at export; the
+            output projection stays dynamic, as 256 levels are too few to tell the best logits
+            apart.
         promised_agreement: Least share of Python's tokens.
         promised_bleu_loss: Most BLEU, of 100, below Python's; checked where there are references.
-        promised_bytes: Most bytes of weights a parameter of the model, with 32 KiB more for
-            constants. The file holds scales (12 bytes a row) and the graph besides.
+        promised_bytes: Most bytes of weights for each parameter of the model, with 32 KiB more for
+            constants. The file also holds scales (12 bytes a row) and the graph.
     """
 
     weight_bits: int

@@ -1,13 +1,13 @@
 """Keeps copies away from where XNNPACK's parts of a graph begin and end.
 
-LiteRT gives runs of ops to XNNPACK. What such a part makes for itself lies in a workspace, one for
-all parts. XNNPACK leaves out a copy (a reshape, say) from an address to itself, and stays with that
-until sizes change. When larger sizes move the workspace, it looks at the copies of all parts again,
-while some still know memory that LiteRT has given back since. Where the workspace now lies just
-there, a copy between the two is left out for good, and a wrong text comes out, once in a while.
-Copies inside of one part, and those that LiteRT makes itself, never meet that: those at a border
-are left to LiteRT. Seen in ai-edge-litert 2.3.0, not in 2.1.0. Another version may cut the graph
-elsewhere; in a file that one of these two has cleared, the other finds none either.
+LiteRT gives runs of ops to XNNPACK. All such parts keep their temporary tensors in one workspace.
+XNNPACK skips a copy (a reshape, for example) from an address to itself, and decides so only when
+sizes change. When larger sizes move the workspace, it decides again for the copies of all parts,
+and some of these still point to memory that LiteRT has freed. If the workspace now lies at that
+address, a copy between the two is skipped from then on, and now and then a text is wrong.
+Copies inside one part, and copies that LiteRT makes itself, are never concerned: so copies at a
+border are left to LiteRT. Seen in ai-edge-litert 2.3.0, not in 2.1.0. Another version may cut the
+graph elsewhere; in a file that one of these two has cleared, the other finds no such copy either.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _MOST_ROUNDS = 10  # each moves a border by an op
 
 
 def without_border_copies(model):
-    """Rewrites every copy that stands at a border, in place.
+    """Rewrites every copy at a border, in place.
 
     Args:
         model: What `flatbuffer.read` gives.

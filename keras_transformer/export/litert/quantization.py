@@ -9,7 +9,7 @@ from keras_transformer.export.litert.gptq import rounded
 from keras_transformer.export.litert.modes import FLOAT, STATIC
 from keras_transformer.quiet import quiet
 
-# What begins the name of an op's output, by which the quantizer's rules find the op.
+# Prefixes of the name of an op's output, by which the quantizer's rules find the op.
 _STATIC = "static"  # a product with calibrated scales
 _WIDE = "wide"  # a weight of 4 bits that has to have 8
 
@@ -71,7 +71,7 @@ def _mark_static(graph, statistics):
     """Names what is to have calibrated scales; returns the ranges by tensor name."""
     shared, ranges = flatbuffer.looked_up(graph), {}
     for product in flatbuffer.products(graph):
-        seen = statistics.of(product)
+        seen = statistics.statistics_of(product)
         if seen is None or seen.is_last or product.weight.buffer in shared:
             continue
         inputs = product.graph.tensors[product.op.inputs[0]]
@@ -110,7 +110,7 @@ def _round_weights(graph, statistics, bits):
             continue
         done.add(buffer)
         weight = np.frombuffer(product.data, "float32").reshape(shape)
-        seen = statistics.of(product)
+        seen = statistics.statistics_of(product)
         gram = None if seen is None else seen.gram
         near = rounded(weight, gram, bits, is_looked_up=buffer in shared)
         graph.buffers[buffer].data = np.frombuffer(near.tobytes(), np.uint8)

@@ -70,7 +70,7 @@ def write_folder(folder, contents, mode, calibration=None):
         **contents.tensors,
         "vocab_size": tokenizer.vocab_size,
         "target_vocab_size": target.vocab_size,
-        **{name: getattr(target, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")},
+        **target.special_ids._asdict(),
         "max_source_length": contents.max_source_length,
         **contents.settings,
         "sha256": files.checksums(folder),

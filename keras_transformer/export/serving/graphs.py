@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.constraints import IMPOSSIBLE
-from keras_transformer.export.backend import traced, variables
-from keras_transformer.export.serving import inputs as rows
+from keras_transformer.export.backend import as_graph, variables
+from keras_transformer.export.serving import inputs
 from keras_transformer.export.serving.pieces import in_pieces
 from keras_transformer.translation.translation import with_scores
 
@@ -109,7 +109,7 @@ class ServingGraphs:
                 "embed": (self._embed, [text]),
             }
         return {
-            name: traced(graph, specs).get_concrete_function()
+            name: as_graph(graph, specs).get_concrete_function()
             for name, (graph, specs) in graphs.items()
         }
 
@@ -123,7 +123,7 @@ class ServingGraphs:
         def search(source_ids):
             return (decode(model, source_ids, strategy).ids,)
 
-        return traced(
+        return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
         )
 
@@ -140,7 +140,7 @@ class ServingGraphs:
             found = decode(model, source_ids, strategy).hypotheses
             return found.ids, found.scores
 
-        return traced(
+        return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
             [SOURCE_IDS],
         )
@@ -153,8 +153,8 @@ class ServingGraphs:
     def _source(self, text):
         """`source_ids` (B, S) and (B,) boolean: the text is too long, and its row all pads."""
         tokenizer = self.translator.tokenizer
-        pieces, too_long = rows.rows_of_text(text, tokenizer, self.translator.max_source_length)
-        return rows.ended(pieces, too_long, tokenizer), too_long
+        pieces, too_long = inputs.rows_of_text(text, tokenizer, self.translator.max_source_length)
+        return inputs.ended(pieces, too_long, tokenizer), too_long
 
     def _serving_default(self, text):
         ids = self._best_search(self._source(text)[0])
@@ -162,29 +162,29 @@ class ServingGraphs:
 
     def _translate_ids(self, source_ids):
         translator = self.translator
-        source_ids, too_long, outside = rows.rows_of_ids(
+        source_ids, too_long, outside = inputs.rows_of_ids(
             source_ids, translator.model.config, translator.max_source_length
         )
         return {
             "target_ids": self._best_search(source_ids),
-            "status": rows.status_of([(rows.OUTSIDE, outside), (rows.TOO_LONG, too_long)]),
+            "status": inputs.status_of([(inputs.OUTSIDE, outside), (inputs.TOO_LONG, too_long)]),
         }
 
     def _translate(self, text, n_best):
         config, tokenizer = self.translator.model.config, self.translator.target_tokenizer
         source_ids, too_long = self._source(text)
-        n_best = rows.as_many(n_best, text, "n_best")
-        status = rows.status_of(
+        n_best = inputs.as_many(n_best, text, "n_best")
+        status = inputs.status_of(
             [
-                (rows.BAD_N_BEST, (n_best < 0) | (n_best > self.max_n_best)),
-                (rows.TOO_LONG, too_long),
+                (inputs.BAD_N_BEST, (n_best < 0) | (n_best > self.max_n_best)),
+                (inputs.TOO_LONG, too_long),
             ]
         )
         ids, scores = self._scored_search(source_ids)
         wanted = tf.where(n_best == 0, getattr(self.translator.strategy, "n_best", 1), n_best)
         # An empty text has one translation, which is empty.
-        wanted = tf.where(rows.has_content(source_ids, config), wanted, 1)
-        wanted = tf.where(status == rows.OK, wanted, 0)[:, tf.newaxis]
+        wanted = tf.where(inputs.has_content(source_ids, config), wanted, 1)
+        wanted = tf.where(status == inputs.OK, wanted, 0)[:, tf.newaxis]
         given = (scores > IMPOSSIBLE / 2) & (tf.range(self.max_n_best) < wanted)
         ids = tf.where(given[:, :, tf.newaxis], ids, config.pad_id)
         texts = tokenizer.tf_decode(tf.reshape(ids, (-1, tf.shape(ids)[2])))
@@ -203,12 +203,14 @@ class ServingGraphs:
         translator = self.translator
         config, tokenizer = translator.model.config, translator.target_tokenizer
         source_ids, too_long = self._source(text)
-        target = rows.as_many(target, text, "target")
-        pieces, target_too_long = rows.rows_of_text(target, tokenizer, translator.max_source_length)
+        target = inputs.as_many(target, text, "target")
+        pieces, target_too_long = inputs.rows_of_text(
+            target, tokenizer, translator.max_source_length
+        )
         # No text for no text has no tokens, not even EOS, and so the log-probability 0.
-        is_none = ~rows.has_content(source_ids, config) & (pieces.row_lengths() == 0)
+        is_none = ~inputs.has_content(source_ids, config) & (pieces.row_lengths() == 0)
         blank = too_long | target_too_long | is_none
-        target_ids = rows.ended(rows.without(pieces, blank), blank, tokenizer)
+        target_ids = inputs.ended(inputs.without(pieces, blank), blank, tokenizer)
         log_probs, totals = in_pieces(
             lambda *ids: score(translator.model, *ids),
             [source_ids, target_ids],
@@ -221,8 +223,8 @@ class ServingGraphs:
             "score": translator.strategy.score_of(totals, lengths),
             "target_ids": target_ids,
             "token_log_probs": log_probs,
-            "status": rows.status_of(
-                [(rows.TOO_LONG, too_long), (rows.TARGET_TOO_LONG, target_too_long)]
+            "status": inputs.status_of(
+                [(inputs.TOO_LONG, too_long), (inputs.TARGET_TOO_LONG, target_too_long)]
             ),
         }
 
@@ -235,7 +237,7 @@ class ServingGraphs:
 
         (states,) = in_pieces(encode, [source_ids], ENCODED_TOKENS, (tf.float32,))
         states = tf.where(mask[:, :, tf.newaxis], states, 0.0)
-        status = rows.status_of([(rows.TOO_LONG, too_long)])
+        status = inputs.status_of([(inputs.TOO_LONG, too_long)])
         return {"states": states, "mask": mask, "status": status}
 
     def _embed(self, text):

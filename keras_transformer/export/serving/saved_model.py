@@ -1,13 +1,16 @@
 """Export for TF Serving: a SavedModel that takes strings and gives strings."""
 
 import json
+import os
 import pathlib
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.artifacts import DESCRIPTION
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.serving.description import checksums, describe, op_names
@@ -19,9 +22,11 @@ from keras_transformer.export.serving.warmup import (
     warmup_requests,
     write_warmup,
 )
+from keras_transformer.models import Transformer
 from keras_transformer.translation import Translator
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.integrity import sealed
+from keras_transformer_runner.tokenizers import Tokenizer
 
 REPORT = "assets.extra/parity.json"
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
@@ -29,19 +34,19 @@ _FILES += (REPORT, DESCRIPTION, WARMUP)
 
 
 def export_saved_model(
-    model,
-    tokenizer,
-    path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    path: os.PathLike | str,
     *,
-    samples,
-    strategy=None,
-    target_tokenizer=None,
-    max_source_length=1024,
-    ids_only=False,
-    warmup_batch_sizes=BATCH_SIZES,
-    measure_latency=False,
-    overwrite=False,
-):
+    samples: Sequence[str],
+    strategy: SearchOptions | None = None,
+    target_tokenizer: Tokenizer | None = None,
+    max_source_length: int = 1024,
+    ids_only: bool = False,
+    warmup_batch_sizes: Sequence[int] = BATCH_SIZES,
+    measure_latency: bool = False,
+    overwrite: bool = False,
+) -> ParityReport:
     """Writes a SavedModel, runs it, and compares its text with Python's.
 
     The folder holds all it needs, tokenizer included, names no path, and can be moved. Any
@@ -51,12 +56,24 @@ def export_saved_model(
     (signatures, bounds, ops, what a server needs, latency) and
     `tf_serving_warmup_requests`, which TF Serving runs before it answers.
 
+    Example:
+        >>> import tensorflow as tf
+        >>> tokenizer = kt.BytesTokenizer()
+        >>> config = kt.TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2,
+        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> model = kt.Transformer(config)
+        >>> report = kt.export_saved_model(model, tokenizer, "models/1", samples=["A man rides."])
+        >>> report.identical, report.samples
+        (1, 1)
+        >>> sorted(tf.saved_model.load("models/1").signatures)
+        ['embed', 'encode', 'score', 'serving_default', 'translate', 'translate_ids']
+
     Args:
         model: A `Transformer`, trained or not.
         tokenizer: Its tokenizer; that of the source, where the target has another.
         path: The folder to make. TF Serving wants a number: see `next_version`.
         samples: Sentences to compare on, at least one.
-        strategy: Search strategy; `Greedy()` when `None`.
+        strategy: The search; `Greedy()` when `None`.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         max_source_length: Most tokens of a source, EOS included. The SavedModel answers a longer
             one with nothing, and names the fault in `status`.

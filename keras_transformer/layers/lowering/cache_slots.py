@@ -1,8 +1,8 @@
 """The buffers of cached decoding: how they are written, and what of them a token sees.
 
 A buffer has a slot for every position, K of them with K beams. A slot holds zeros until it is
-written, once. Keys, (B, N, S * K, H), and values, (B, N, S * K, U), of beams
-are never moved: a beam that goes on from another one sees the slots of its ancestors.
+written, once. Keys, (B, N, S * K, H), and values, (B, N, S * K, U), of beams are never moved: a
+beam that goes on from another one sees the slots of its ancestors.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ def next_slots(count, slot_ids, position, window=None, position_bias=None):
     Args:
         count: T, an integer or a scalar tensor.
         slot_ids: (S,) int32, 0 to S - 1: the buffers' slots. They are counted once, not at each
-            step: LiteRT lays out all memory anew after an op whose size it cannot know.
+            step: LiteRT plans all memory again after an op whose size it cannot know.
         position: Tokens in the buffers, likewise. `position + count` is at most S.
         window: How many tokens, itself included, a token sees; all when `None`.
         position_bias: `position_bias(query_positions, key_positions) -> (1, N, T, S)`, or `None`.
@@ -66,7 +66,7 @@ def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=No
     Args:
         ancestors: (R, S, K) float32: for each beam, 0 at those of the K entries of a slot that
             it goes on from, and MASK_FILL elsewhere.
-        slot_ids, position, window, position_bias: As of `next_slots`.
+        slot_ids, position, window, position_bias: See `next_slots`.
     """
     rows, size, beams = ops.shape(ancestors)
     is_now_S11 = ops.expand_dims(ops.cast(ops.equal(slot_ids, position), "float32"), (1, 2))
@@ -93,6 +93,11 @@ def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=No
 def write_slots(buffer, update, slots, factor=1.0):
     """Writes `update`, times `factor`, into the slots of (B, N, S, H) that hold zeros yet.
 
+    XLA updates a slice, in place. TensorFlow's own graphs for many rows write rows in place, as
+    all its other ways copy the buffer. Everywhere else, on a device above all, zeros plus a product
+    is the way: LiteRT runs it in its fast kernels, but a select number by number; and a slice
+    update is an XLA op in a TensorFlow graph, which the stock TF Serving binary refuses.
+
     Args:
         buffer: The cache; with K beams of S * K slots.
         update: (B, N, T, H) or (B, N, K, H).
@@ -108,8 +113,6 @@ def write_slots(buffer, update, slots, factor=1.0):
         return in_place.overwrite_rows(
             buffer, slots.flat_rows, update, slots.beams * buffer.shape[3]
         )
-    # Neither a select nor a slice update: LiteRT runs this in its fast kernels, and there is no
-    # XLA op, which the stock TF Serving binary refuses.
     one_hot = slots.one_hot if factor == 1 else slots.one_hot * factor
     one_hot = ops.cast(one_hot, buffer.dtype)
     return buffer + (one_hot * update if one_hot.shape[3] == 1 else ops.matmul(one_hot, update))

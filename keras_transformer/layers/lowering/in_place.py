@@ -17,7 +17,7 @@ def zeros(shape, dtype):
 
 
 def overwrite_rows(tensor, rows, updates, width):
-    """The tensor, in which `updates` stand at `rows`; the tensor itself is no more.
+    """The tensor with `updates` at `rows`; what was given must not be read any more.
 
     Args:
         tensor: Of any shape, seen as rows of `width` numbers.

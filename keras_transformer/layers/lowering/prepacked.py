@@ -1,8 +1,8 @@
 """Kernels that are laid out once for the many products of a search, in a TensorFlow graph.
 
-oneDNN, which TensorFlow multiplies with on processors with AVX-512, lays a kernel out anew for each
-product: of 32 rows and a large kernel that is a quarter of the time, of 8 rows more than half of
-it. It reads a kernel that is cut into blocks of columns as it lies.
+On processors with AVX-512 TensorFlow multiplies with oneDNN, which copies a kernel into its own
+layout for each product: with a large kernel that is a quarter of the time of 32 rows, and more than
+half of the time of 8 rows. A kernel in blocks of 32 columns has that layout already.
 """
 
 import contextlib
@@ -82,8 +82,8 @@ def cut(kernel):
     return ColumnBlocks(ops.transpose(ops.reshape(kernel, (dim, -1, _WIDTH)), (1, 0, 2)), units)
 
 
-def cut_turned(table):
-    """The `ColumnBlocks` of a table (N, K) turned round."""
+def cut_transposed(table):
+    """The `ColumnBlocks` of the transpose of a table (N, K)."""
     units, dim = table.shape
     if missing := -units % _WIDTH:
         table = ops.pad(table, [(0, missing), (0, 0)])

@@ -50,8 +50,9 @@ def translate_file_with_beam(
         ValueError: if `source` is standard input or empty. Beam raises the errors of a worker.
 
     Example:
-        `translate_file_with_beam(make_translator, "texts.txt", "translations.txt")` translates
-        with Beam's local runner, which comes with `pip install apache-beam`.
+        >>> translate_file_with_beam(  # doctest: +SKIP
+        ...     make_translator, "texts.txt", "translations.txt"
+        ... )
     """
     try:
         import apache_beam as beam

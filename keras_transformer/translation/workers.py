@@ -44,13 +44,9 @@ class Workers:
         RuntimeError: by `translate` and `translate_with_details`, if a worker has died.
 
     Example:
-        >>> from functools import partial
-        >>> from types import SimpleNamespace
-        >>> from keras_transformer.translation.workers import Workers
-        >>> make = partial(SimpleNamespace, source_ids=len, translate=sorted, batch_size=2)
-        >>> with Workers(make, 1) as workers:  # `sorted` in the place of a model
-        ...     workers.translate(["b", "a"])
-        ['a', 'b']
+        >>> from keras_transformer.translation.files import translate_file
+        >>> with Workers(make_translator, 4) as workers:  # doctest: +SKIP
+        ...     translate_file(workers, "texts.txt", "translations.txt")
     """
 
     def __init__(self, make_translator: Callable, count: int, translator=None):

@@ -1,5 +1,7 @@
-"""Scores of a translated test set, and the translator inside a SavedModel."""
+"""Scores of a translated test set, and the translator inside a SavedModel. Needs no Keras."""
 
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,28 +11,34 @@ _BATCH = 32
 
 
 class Score(NamedTuple):
-    """A figure of sacreBLEU."""
+    """A metric of sacreBLEU."""
 
     value: float  # 0 to 100
-    text: str  # with its parts, as sacreBLEU prints it
+    text: str  # the line that sacreBLEU prints, with all parts
     signature: str
 
 
 class TextScorer:
-    """BLEU and chrF of a corpus, as sacreBLEU computes and signs them: a function.
+    """BLEU and chrF of a corpus, computed and signed by sacreBLEU.
 
-    Made before the translations are, it tells early what cannot be scored.
+    Make it before the translations, so that wrong options are an error early; then call it.
 
     Args:
-        tokenize: sacreBLEU's name of BLEU's tokenizer; `"none"` for text that is tokenized.
+        tokenize: sacreBLEU's name of BLEU's tokenizer; `"none"` for text that is already tokenized.
         lowercase: Whether case is ignored.
 
     Raises:
         ImportError: if `sacrebleu` is not installed.
         ValueError: if `tokenize` is unknown.
+
+    Example:
+        >>> from keras_transformer.evaluation import TextScorer
+        >>> scores = TextScorer()(["a man rides a horse"], ["a man rides a horse"])
+        >>> round(scores["bleu"].value, 1), round(scores["chrf"].value, 1)
+        (100.0, 100.0)
     """
 
-    def __init__(self, *, tokenize="13a", lowercase=False):
+    def __init__(self, *, tokenize: str = "13a", lowercase: bool = False):
         try:
             from sacrebleu.metrics import BLEU, CHRF
         except ImportError as error:
@@ -43,8 +51,8 @@ class TextScorer:
         bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
         self._metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
 
-    def __call__(self, translations, references):
-        """`{"bleu": Score, "chrf": Score}` of strings, and as many references, one each.
+    def __call__(self, translations: Iterable[str], references: Iterable[str]) -> dict[str, Score]:
+        """`{"bleu": Score, "chrf": Score}` of translations, with one reference each.
 
         Raises:
             ValueError: if the counts differ, or there is none.
@@ -62,20 +70,35 @@ class TextScorer:
         return scores
 
 
-def text_scores(translations, references, *, tokenize="13a", lowercase=False):
-    """What a `TextScorer` gives, with its arguments and errors."""
+def text_scores(
+    translations: Iterable[str],
+    references: Iterable[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> dict[str, Score]:
+    """The scores of a `TextScorer`, in one call, with its arguments and errors.
+
+    Example:
+        >>> from keras_transformer.evaluation import text_scores
+        >>> scores = text_scores(["a man rides"], ["a man walks"])
+        >>> 0 < scores["chrf"].value < 100
+        True
+    """
     return TextScorer(tokenize=tokenize, lowercase=lowercase)(translations, references)
 
 
-def check_saved_model(path):
-    """Raises a `FileNotFoundError` that says what a folder is, if it is no SavedModel."""
+def check_saved_model(path: os.PathLike | str) -> None:
+    """Raises a `FileNotFoundError` that says what lies there, if it is no SavedModel."""
     if not (Path(path) / "saved_model.pb").is_file():
         raise FileNotFoundError(
             f"a SavedModel must hold saved_model.pb. Received: {received(path)}"
         )
 
 
-def saved_model_translate(path):
+def saved_model_translate(
+    path: os.PathLike | str,
+) -> Callable[[list[str]], list[str]]:
     """A function `list[str] -> list[str]` that runs an exported SavedModel.
 
     Args:

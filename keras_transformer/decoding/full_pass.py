@@ -9,26 +9,14 @@ from keras_transformer.typing import Tensor
 
 
 class PairScores(NamedTuple):
-    """What a model thinks of given targets, see `score`.
-
-    Example:
-        >>> found = kt.decoding.PairScores(np.array([[-0.5, -1.5]]), np.array([-2.0]))
-        >>> float(found.totals[0])
-        -2.0
-    """
+    """What a model thinks of given targets, see `score`."""
 
     log_probs: Tensor  # (B, T) float32 of each target token, 0 at pads
     totals: Tensor  # (B,) float32, their sums; what a search reports for the same tokens
 
 
 class Alignment(NamedTuple):
-    """Which source token each target token attends to most, see `align`.
-
-    Example:
-        >>> found = kt.decoding.Alignment(np.array([[1, 0]]), np.array([[[0.1, 0.9], [0.8, 0.2]]]))
-        >>> found.positions.tolist()
-        [[1, 0]]
-    """
+    """Which source token each target token attends to most, see `align`."""
 
     positions: Tensor  # (B, T) int32, index of the source token; -1 at pads
     probabilities: Tensor  # (B, T, S) float32, sum 1 over the source's real tokens; 0 at pads
@@ -46,7 +34,15 @@ def score(model, source_ids: Tensor, target_ids: Tensor) -> PairScores:
         `PairScores`, before any length penalty.
 
     Example:
-        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", vocab_size=11))
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11,
+        ...     model_dim=6,
+        ...     num_heads=2,
+        ...     encoder_layers=1,
+        ...     decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> model = kt.Transformer(config)
         >>> found = kt.decoding.score(model, np.array([[5, 7, 3]]), np.array([[6, 3]]))
         >>> tuple(found.log_probs.shape), tuple(found.totals.shape)
         ((1, 2), (1,))
@@ -92,7 +88,15 @@ def align(
         ValueError: if there is no such layer or head.
 
     Example:
-        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", vocab_size=11))
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11,
+        ...     model_dim=6,
+        ...     num_heads=2,
+        ...     encoder_layers=1,
+        ...     decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> model = kt.Transformer(config)
         >>> found = kt.align(model, np.array([[5, 7, 3]]), np.array([[6, 3]]))
         >>> tuple(found.positions.shape), tuple(found.probabilities.shape)
         ((1, 2), (1, 2, 3))

@@ -12,14 +12,7 @@ from keras_transformer.typing import Tensor
 
 
 class DecodingResult(NamedTuple):
-    """What a search found, a row a sentence; `decode` and `generate` return it.
-
-    Example:
-        >>> model = kt.LanguageModel(kt.TransformerConfig.preset("tiny", vocab_size=11))
-        >>> found = kt.generate(model, np.array([[5, 7]]), kt.Greedy(extra_length=3))
-        >>> tuple(found.ids.shape), tuple(found.truncated.shape)
-        ((1, 5), (1,))
-    """
+    """What a search found, a row a sentence."""
 
     ids: Tensor  # (B, T) int32: the best tokens, EOS if there is one, then pads
     truncated: Tensor  # (B,) boolean: the row reached its limit without an EOS
@@ -63,8 +56,16 @@ def decode(
         ValueError: if the strategy forbids EOS, or an id outside the vocabulary.
 
     Example:
-        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", vocab_size=11))
-        >>> source_ids = np.array([[5, 7, 3], [8, 3, 0]])  # the preset's EOS is 3, its pad 0
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11,
+        ...     model_dim=6,
+        ...     num_heads=2,
+        ...     encoder_layers=1,
+        ...     decoder_layers=1,
+        ...     intermediate_dim=7,
+        ... )
+        >>> model = kt.Transformer(config)
+        >>> source_ids = np.array([[5, 7, 3], [8, 3, 0]])  # EOS is 3, the pad 0
         >>> found = kt.decoding.decode(model, source_ids, kt.Greedy(extra_length=4))
         >>> tuple(found.ids.shape)
         (2, 7)
@@ -120,7 +121,10 @@ def generate(
         ValueError: as `decode`, or if the strategy has a coverage penalty.
 
     Example:
-        >>> model = kt.LanguageModel(kt.TransformerConfig.preset("tiny", vocab_size=11))
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
+        ... )
+        >>> model = kt.LanguageModel(config)
         >>> found = kt.generate(model, np.array([[5, 7], [8, 0]]), kt.Greedy(extra_length=3))
         >>> np.array(found.ids)[:, 0].tolist(), tuple(found.ids.shape)
         ([5, 8], (2, 5))

@@ -8,13 +8,7 @@ from keras_transformer.typing import Tensor
 
 
 class Hypotheses(NamedTuple):
-    """N hypotheses a row, best first; samples in the order in which they were drawn.
-
-    Example:
-        >>> hypotheses = kt.decoding.Hypotheses(ids=np.array([[[5, 2], [7, 2]]]))
-        >>> hypotheses.ids[0, 0], hypotheses.scores is None
-        (array([5, 2]), True)
-    """
+    """N hypotheses a row, best first; samples in the order in which they were drawn."""
 
     ids: Tensor  # (B, N, T) int32: the tokens, EOS if there is one, then pads
     scores: Tensor | None = None  # (B, N) float32, penalised; `None` if the search keeps none

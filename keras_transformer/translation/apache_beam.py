@@ -1,7 +1,4 @@
-"""Whole files on Apache Beam: the very file that `translate_file` writes, by many workers.
-
-(Apache Beam runs pipelines on clusters; it has nothing to do with beam search.)
-"""
+"""Whole files on Apache Beam, which runs pipelines on clusters: the same file, by many workers."""
 
 import dataclasses
 import functools
@@ -17,16 +14,24 @@ from keras_transformer_runner.atomic import scratch_folder, write_file
 
 
 def translate_file_with_beam(
-    make_translator, source, output, *, form=None, window=4096, options=None, lock=True
-):
+    make_translator: Callable,
+    source: os.PathLike | str,
+    output: os.PathLike | str,
+    *,
+    form: FileFormat | None = None,
+    window: int = 4096,
+    options=None,
+    lock: bool = True,
+) -> int:
     """Translates a file by a pipeline of Apache Beam.
 
-    One worker reads the file, line by line; all translate. Their parts lie beside `output` until
-    they are joined in order. Nothing goes on after an interruption: a runner repeats what fails.
+    The output is the same as that of `translate_file`. One worker reads the file, line by line;
+    all translate. Their parts lie beside `output` until they are joined in order. An interrupted
+    job starts again from the beginning; a runner repeats the parts that fail.
 
     Args:
-        make_translator: Function without arguments, that can be pickled, which makes the
-            `Translator` in each worker.
+        make_translator: Function without arguments that makes the `Translator` in each worker.
+            It must be possible to pickle it.
         source: The file to read, on a path that all workers see; not standard input.
         output: The file to make, likewise.
         form: A `FileFormat`; a sentence a line when `None`.
@@ -42,8 +47,12 @@ def translate_file_with_beam(
         ImportError: if Apache Beam is missing, with the command that installs it.
         FileExistsError: if `output` exists, or a part of it that `translate_file` has made.
         TargetInUseError: if another process is writing `output`.
-        ValueError: if `source` is standard input or empty. What goes wrong in a worker is raised
-            as Beam raises it.
+        ValueError: if `source` is standard input or empty. Beam raises the errors of a worker.
+
+    Example:
+        >>> translate_file_with_beam(  # doctest: +SKIP
+        ...     make_translator, "texts.txt", "translations.txt"
+        ... )
     """
     try:
         import apache_beam as beam
@@ -102,7 +111,7 @@ class _TranslateWindow:
 
 
 def _join(folder, output, source):
-    """Puts the parts behind each other; returns the number of lines."""
+    """Joins the parts in order; returns the number of lines."""
     parts = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not parts:
         raise ValueError(f"a file must hold at least one line. Received: {source} is empty")

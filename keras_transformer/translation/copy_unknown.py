@@ -1,4 +1,4 @@
-"""Words that the target vocabulary lacks, copied from the source."""
+"""Copies words that the target vocabulary lacks from the source."""
 
 import functools
 
@@ -6,11 +6,11 @@ _OLDER_NAME = "encode_as_immutable_proto"
 
 
 def source_words(tokenizer, text):
-    """The stretch of `text` that each id of `tokenizer.encode(text)` stands for, as a list.
+    """The part of `text` that each id of `tokenizer.encode(text)` stands for, as a list.
 
-    SentencePiece tells the stretches. Where there are as many words between white space as ids,
-    or as many characters, these are the stretches. Elsewhere an id stands for what it decodes to,
-    and unk, whose text is not known then, for `""`.
+    SentencePiece knows these parts. For other tokenizers, if there are as many words between white
+    space as ids, or as many characters, the parts are these. Otherwise an id stands for the text
+    that it decodes to, and unk, whose text is then unknown, for `""`.
     """
     ids = tokenizer.encode(text)
     if hasattr(tokenizer, "model_proto"):
@@ -25,10 +25,10 @@ def source_words(tokenizer, text):
 
 
 def with_source_words(tokenizer, ids, positions, words):
-    """`tokenizer.decode(ids)` with the source's words in the place of unknown ones.
+    """`tokenizer.decode(ids)` with the source's words instead of unknown ones.
 
     Args:
-        tokenizer: Of the target.
+        tokenizer: The target's.
         ids: List of int, a row of the target.
         positions: Source position of each id.
         words: Source words by position; an unk whose word is missing or `""` stays.

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+from collections.abc import Callable, Iterator
 
 from keras_transformer.arguments import check_choice, check_size
 from keras_transformer.outputs import Part, new_output
@@ -13,22 +14,29 @@ from keras_transformer_runner.lines import one_line, read_lines
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
-# What JSON leaves as it is and some reader takes for the end of a line.
+# Characters that JSON does not escape and that some readers take for the end of a line.
 _JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """What a line of a file is, and what becomes of it.
+    """What a line of a file is, and what the line of its translation is.
 
     Attributes:
         format: `"lines"`: a sentence a line, a translation a line. `"jsonl"`: a JSON object a
-            line, which gets the key `translation`, or `translations` where several are asked for.
-        source_key: Where an object holds its text.
+            line, which gets the key `translation`, or `translations` if `n_best` is given.
+        source_key: The key of the text in an object.
         n_best: Translations a text, each with its score and whether the limit has cut it;
             JSON lines only.
         too_long: `"error"` stops at a text that is longer than the translator takes and names its
             line; `"skip"` gives it an empty translation.
+
+    Example:
+        >>> from keras_transformer.translation.files import FileFormat
+        >>> with open("texts.jsonl", "w") as file:
+        ...     _ = file.write('{"source": "A man."}')
+        >>> list(FileFormat(format="jsonl").read("texts.jsonl"))
+        [(1, 'A man.', {'source': 'A man.'})]
     """
 
     format: str = "lines"
@@ -46,12 +54,12 @@ class FileFormat:
                 f"Received: n_best={self.n_best}, format={self.format!r}"
             )
 
-    def read(self, path, seen=None):
+    def read(self, path: os.PathLike | str, seen=None) -> Iterator[tuple]:
         """Yields `(number, text, record)` of each line, from 1; the record is of JSON lines.
 
         Args:
             path: The file; `"-"` is standard input.
-            seen: A hash of `hashlib`, to be updated with each line that is yielded.
+            seen: A hash of `hashlib`, which is updated with each line that is yielded.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -78,11 +86,11 @@ class FileFormat:
             )
         return record[self.source_key], record
 
-    def translated(self, translator, items):
+    def translated(self, translator, items: list[tuple]) -> list[str]:
         """The output lines of some `(number, text, record)`, in order.
 
         Args:
-            translator: A `Translator`, or what has its `source_ids`, `translate` and
+            translator: A `Translator`, or any object with its `source_ids`, `translate` and
                 `translate_with_details`.
             items: A list.
 
@@ -123,28 +131,28 @@ class FileFormat:
 
 def translate_file(
     translator,
-    source,
-    output,
+    source: os.PathLike | str,
+    output: os.PathLike | str,
     *,
-    form=None,
-    fingerprint="",
-    window=4096,
-    progress=lambda done: None,
-    lock=True,
-):
-    """Translates a file into a new one, of which nothing is lost when it is interrupted.
+    form: FileFormat | None = None,
+    fingerprint: str = "",
+    window: int = 4096,
+    progress: Callable[[int], object] = lambda done: None,
+    lock: bool = True,
+) -> int:
+    """Translates a file into a new one, and loses nothing when it is interrupted.
 
     Lines are read `window` at a time, sorted by length into full batches, and written in their
-    order to `output` with `.part` behind its name, which becomes `output` at the end. The same
-    call goes on where an earlier one stopped. Memory does not grow with the file.
+    order to a file named `output` and `.part`, which becomes `output` at the end. The same call
+    continues where an earlier one stopped. Memory does not grow with the file.
 
     Args:
         translator: A `Translator`.
         source: The file to read, plain or gzip; `"-"` is standard input.
         output: The file to make.
         form: A `FileFormat`; a sentence a line when `None`.
-        fingerprint: Names what makes the translations of a line (model, search): a part that
-            another one has made is refused, as is one of another `form` or `source`.
+        fingerprint: A name for the model and the search: a part that others have made is refused,
+            as is one of another `form` or `source`.
         window: Lines at a time.
         progress: Called with the number of lines done, after each window.
         lock: Whether to hold `output`; `False` within `new_output`.
@@ -158,6 +166,19 @@ def translate_file(
         TargetInUseError: if another process is writing `output`.
         ValueError: if a line is faulty, or there is none, or `source` changes meanwhile, or the
             part of an interrupted job is damaged.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from keras_transformer.translation.files import translate_file
+        >>> shouting = SimpleNamespace(
+        ...     source_ids=len, translate=lambda texts: [text.upper() for text in texts]
+        ... )  # in the place of a `Translator`
+        >>> with open("texts.txt", "w") as file:
+        ...     _ = file.write("a man\\na dog\\n")
+        >>> translate_file(shouting, "texts.txt", "translations.txt")
+        2
+        >>> open("translations.txt").read().split("\\n")
+        ['A MAN', 'A DOG', '']
     """
     form, seen = form or FileFormat(), hashlib.sha256()
     check_size(window=window)
@@ -185,14 +206,14 @@ def translate_file(
 
 
 def _content(source):
-    """Size and checksum of a file; `None` of a stream, which can be read only once."""
+    """Size and checksum of a file; `None` for a stream, which can be read only once."""
     if str(source) == "-" or not os.path.isfile(source):
         return None
     return [os.path.getsize(source), checksum(source)]
 
 
 def _skip(items, part, seen, source):
-    """Reads what an earlier job has translated, and sees to it that it was the same."""
+    """Skips the lines that an earlier job has translated, and checks that they are the same."""
     count = sum(1 for _ in itertools.islice(items, part.lines))
     if part.lines and (count, seen.hexdigest()) != (part.lines, part.source_sha256):
         raise ValueError(
@@ -202,7 +223,7 @@ def _skip(items, part, seen, source):
 
 
 def as_lines(texts):
-    """Texts as bytes, each a line whatever is in it."""
+    """Texts as bytes, each exactly one line."""
     return "".join(one_line(text) + "\n" for text in texts).encode()
 
 

@@ -15,7 +15,7 @@ from keras_transformer.translation.streaming import TokenStream
 from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
-from keras_transformer_runner.tokenizers.base import check_text_size
+from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size
 from keras_transformer_runner.translation import Translation
 
 
@@ -50,10 +50,16 @@ class Translator:
 
     Example:
         >>> tokenizer = kt.BytesTokenizer()
-        >>> names = ("vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
-        >>> ids = {name: getattr(tokenizer, name) for name in names}
-        >>> model = kt.Transformer(kt.TransformerConfig.preset("tiny", **ids))
-        >>> translator = kt.Translator(model, tokenizer, kt.Greedy(max_length=3))
+        >>> config = kt.TransformerConfig(
+        ...     vocab_size=tokenizer.vocab_size,
+        ...     model_dim=6,
+        ...     num_heads=2,
+        ...     encoder_layers=1,
+        ...     decoder_layers=1,
+        ...     intermediate_dim=7,
+        ...     **tokenizer.special_ids._asdict(),
+        ... )
+        >>> translator = kt.Translator(kt.Transformer(config), tokenizer, kt.Greedy(max_length=3))
         >>> len(translator.translate(["a man", "a dog", ""]))
         3
     """
@@ -412,7 +418,7 @@ def check_tokenizer(tokenizer, role, config, vocab_size):
         TypeError: if it lacks one of these attributes.
         ValueError: if it disagrees with the model.
     """
-    ids = ("pad_id", "unk_id", "bos_id", "eos_id")
+    ids = SpecialIds._fields
     missing = [name for name in ("vocab_size", *ids) if not hasattr(tokenizer, name)]
     if missing:
         raise TypeError(

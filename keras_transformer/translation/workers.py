@@ -1,4 +1,4 @@
-"""Several processes that translate: a translator each, and the batches of a window among them.
+"""Several processes that translate, each with a translator, and share the batches of a window.
 
 TensorFlow's threads gain little in a search, whose ops are many and small. Processes gain nearly
 their number, up to the number of cores.
@@ -10,21 +10,23 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from keras_transformer.arguments import check_size
+from keras_transformer_runner.translation import Translation
 
-# What TensorFlow reads when it starts. What the user has set stays.
+# Variables that TensorFlow reads when it starts. Those that the user has set stay.
 _ENVIRONMENT = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # or the first of them would take a GPU's whole memory
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # or the first worker would take a GPU's whole memory
 }
 
 
 class Workers:
-    """Stands in for a `Translator` of files: `translate` and its details, by several processes.
+    """Takes the place of a `Translator` of files, and translates by several processes.
 
     A context manager. Each worker starts with the first batch that it gets, and takes about as
     much memory as a process that translates alone. It uses one thread, and its standard error goes
@@ -32,17 +34,22 @@ class Workers:
     by `if __name__ == "__main__":`.
 
     Args:
-        make_translator: Function without arguments, that can be pickled, which makes the
-            `Translator` in each worker.
+        make_translator: Function without arguments that makes the `Translator` in each worker.
+            It must be possible to pickle it.
         count: Workers, at most as many as there are cores.
-        translator: Such a `Translator` of this process, which tells lengths; made when `None`.
+        translator: Such a `Translator` of this process, which measures texts; made when `None`.
 
     Raises:
         ValueError: if `count` is less than 1.
         RuntimeError: by `translate` and `translate_with_details`, if a worker has died.
+
+    Example:
+        >>> from keras_transformer.translation.files import translate_file
+        >>> with Workers(make_translator, 4) as workers:  # doctest: +SKIP
+        ...     translate_file(workers, "texts.txt", "translations.txt")
     """
 
-    def __init__(self, make_translator, count, translator=None):
+    def __init__(self, make_translator: Callable, count: int, translator=None):
         check_size(count=count)
         self._make_translator, self._count = make_translator, count
         self._translator = translator
@@ -59,20 +66,22 @@ class Workers:
 
     def __exit__(self, kind, *_):
         if kind is not None:
-            self._parent.close()  # ends the workers, whatever they are at
+            self._parent.close()  # ends the workers, whatever they are doing
         self._pool.shutdown(cancel_futures=True)
         self._parent.close()
         self._alive.close()
 
-    def source_ids(self, text):
-        """The ids of one text, as of `Translator`."""
+    def source_ids(self, text: str) -> list[int]:
+        """The ids of one text, see `Translator.source_ids`."""
         return self._translator.source_ids(text)
 
-    def translate(self, texts):
+    def translate(self, texts: Sequence[str]) -> list[str]:
         """A translation for each text, in order."""
         return self._spread("translate", texts)
 
-    def translate_with_details(self, texts, *, n_best=None):
+    def translate_with_details(
+        self, texts: Sequence[str], *, n_best: int | None = None
+    ) -> list[list[Translation]]:
         """A list of `Translation` for each text, in order."""
         return self._spread("translate_with_details", texts, n_best=n_best)
 
@@ -83,7 +92,7 @@ class Workers:
         found = [None] * len(texts)
         try:
             with _starting():
-                # The longest first: what is still at work when others have done is short.
+                # The longest first: so the last batches to end are short.
                 futures = [
                     self._pool.submit(_work, method, [texts[index] for index in batch], options)
                     for batch in reversed(batches)
@@ -102,7 +111,7 @@ class Workers:
 
 
 def even_batches(order, size, workers):
-    """Cuts a list into batches of `size`; into even ones where there are fewer than workers."""
+    """Cuts a list into batches of `size`; into even ones if there are fewer than workers."""
     if len(order) < size * workers:
         size = max(1, -(-len(order) // workers))
     return [order[first : first + size] for first in range(0, len(order), size)]
@@ -110,10 +119,10 @@ def even_batches(order, size, workers):
 
 @contextlib.contextmanager
 def _starting():
-    """What a process that is started in here inherits: no Ctrl-C, and no place for chatter.
+    """A process that is started inside ignores Ctrl-C and prints no chatter.
 
-    A terminal's Ctrl-C reaches all processes, and ending the workers is the parent's part. What
-    TensorFlow prints when it is imported goes nowhere; errors come as exceptions all the same.
+    A terminal's Ctrl-C reaches all processes, but the parent ends the workers. What TensorFlow
+    prints when it is imported goes nowhere; errors still come as exceptions.
     """
     with _interrupts_wait():
         errors = os.dup(2)
@@ -128,7 +137,7 @@ def _starting():
 
 @contextlib.contextmanager
 def _interrupts_wait():
-    if not hasattr(signal, "pthread_sigmask"):  # Windows: a worker's `_start` has to do
+    if not hasattr(signal, "pthread_sigmask"):  # Windows: a worker's `_start` is all there is
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -139,7 +148,7 @@ def _interrupts_wait():
 
 
 class _Own:
-    """What a worker has."""
+    """The translator of a worker, in its process."""
 
     make_translator = None
     translator = None
@@ -155,7 +164,7 @@ def _start(make_translator, alive):
 
 
 def _end_with(alive):
-    """Ends this process when the parent closes its end of the pipe, or is no more."""
+    """Ends this process when the parent closes its end of the pipe, or has ended."""
     with contextlib.suppress(EOFError, OSError):
         alive.recv_bytes()
     os._exit(1)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer.typing import Tensor
+from keras_transformer_runner.tokenizers.base import SpecialIds
 
-_SHARED = ("vocab_size", "target_size", "pad_id", "unk_id", "bos_id", "eos_id")
+_SHARED = ("vocab_size", "target_size", *SpecialIds._fields)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,14 +14,15 @@ _MIX_1 = 0x7FEB352D
 _MIX_2 = 0x846CA68B
 
 
-def _mix(bits):
+def mix_bits(bits):
     """The finaliser `lowbias32` of C. Wellons' hash prospector: every bit moves every bit."""
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(_MIX_1)
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(15))) * _uint32(_MIX_2)
-    return ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16)))
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(16))) * as_uint32(_MIX_1)
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(15))) * as_uint32(_MIX_2)
+    return ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(16)))
 
 
-def _uint32(value):
+def as_uint32(value):
+    """`value` as a tensor of 32-bit words, which is what `mix_bits` takes."""
     return ops.cast(value, "uint32")
 
 
@@ -35,20 +36,22 @@ def keep_mask(shape, rate, seed):
             the stride and the offset of the sequence that is hashed, so that two masks are not
             windows of one sequence.
     """
-    low, high = _mix(_uint32(seed[0])), _uint32(seed[1])
-    offset = _mix(low + high * _uint32(_GOLDEN))
-    stride = ops.bitwise_or(_mix(ops.bitwise_xor(offset, _uint32(_MIX_1))), _uint32(1))
+    low, high = mix_bits(as_uint32(seed[0])), as_uint32(seed[1])
+    offset = mix_bits(low + high * as_uint32(_GOLDEN))
+    stride = ops.bitwise_or(mix_bits(ops.bitwise_xor(offset, as_uint32(_MIX_1))), as_uint32(1))
     size = 1
     for length in shape:
         size = size * length
-    index = _uint32(ops.arange(size, dtype="int32"))
+    index = as_uint32(ops.arange(size, dtype="int32"))
     threshold = min(int(round(rate * 2**32)), 2**32 - 1)
-    return ops.reshape(_mix(index * stride + offset) >= _uint32(threshold), shape)
+    return ops.reshape(mix_bits(index * stride + offset) >= as_uint32(threshold), shape)
 
 
 def seed_of_part(seed, index):
     """A seed of its own for each part of what `seed` was drawn for."""
-    return ops.stack([_mix(_uint32(seed[0]) + _uint32(index) * _uint32(_GOLDEN)), _uint32(seed[1])])
+    return ops.stack(
+        [mix_bits(as_uint32(seed[0]) + as_uint32(index) * as_uint32(_GOLDEN)), as_uint32(seed[1])]
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -84,7 +84,7 @@ def test_noise_is_finite_for_every_hash(bits, monkeypatch):
     from keras_transformer.decoding import sampling
 
     monkeypatch.setattr(
-        sampling, "_mix", lambda value: ops.zeros_like(value) + ops.cast(bits, "uint32")
+        sampling, "mix_bits", lambda value: ops.zeros_like(value) + ops.cast(bits, "uint32")
     )
     found = array(gumbel_noise(ops.zeros(2, "uint32"), tensor(0, "int32"), 3))
     assert np.all(np.isfinite(found))

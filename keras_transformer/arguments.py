@@ -5,6 +5,7 @@ Each check takes the arguments by their names, as keywords.
 
 import difflib
 import math
+import numbers
 
 
 def check_size(*, optional=False, **sizes):
@@ -44,7 +45,7 @@ def check_least(minimum, *, optional=False, **values):
 def check_rate(**rates):
     """Raises ValueError unless every named argument is a number in [0, 1)."""
     for name, value in rates.items():
-        if not isinstance(value, (int, float)) or not 0 <= value < 1:
+        if not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ValueError(f"`{name}` must be a rate in [0, 1). Received: {name}={value!r}")
 
 

@@ -29,6 +29,7 @@ import types
 import numpy as np
 
 from keras_transformer.quiet import quiet, start_tensorflow
+from keras_transformer_runner.lines import read_lines
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "decoding_peers"))
 REFERENCE = "CTranslate2 int8"
@@ -69,7 +70,7 @@ def main():
 def trained(kt, arguments):
     """The run's model and the first sentences as ids."""
     run = kt.load_run(arguments.run)
-    lines = itertools.islice(kt.text.read_lines(arguments.sentences), arguments.count)
+    lines = itertools.islice(read_lines(arguments.sentences), arguments.count)
     return run.model, [[*run.tokenizer.encode(line), run.model.config.eos_id] for line in lines]
 
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 from keras_transformer.quiet import start_tensorflow
+from keras_transformer_runner.lines import read_lines
 
 
 def main():
@@ -61,7 +62,7 @@ def main():
 
 
 def lines(kt, path, count):
-    return list(itertools.islice(kt.text.read_lines(path), count))
+    return list(itertools.islice(read_lines(path), count))
 
 
 if __name__ == "__main__":

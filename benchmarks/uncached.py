@@ -15,6 +15,7 @@ import sys
 import numpy as np
 
 from keras_transformer.quiet import start_tensorflow
+from keras_transformer_runner.lines import read_lines
 
 
 def main():
@@ -29,7 +30,7 @@ def main():
     run = kt.load_run(arguments.run)
     config = run.model.config
     translator = kt.Translator(run.model, run.tokenizer, target_tokenizer=run.target_tokenizer)
-    lines = list(itertools.islice(kt.text.read_lines(arguments.sentences), arguments.count))
+    lines = list(itertools.islice(read_lines(arguments.sentences), arguments.count))
     rows = [found[0] for found in translator.translate_with_details(lines)]
     equal = tokens = 0
     for line, row in zip(lines, rows, strict=True):

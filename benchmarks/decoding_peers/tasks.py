@@ -59,8 +59,10 @@ def set_random_weights(model, rng):
 
 def trained_task(kt, folder, arguments):
     """A trained model; sentences in batches by length, the longest first, with real ends."""
+    from keras_transformer_runner.lines import read_lines
+
     run = kt.load_run(arguments.run)
-    sentences = itertools.islice(kt.text.read_lines(arguments.sentences), arguments.count)
+    sentences = itertools.islice(read_lines(arguments.sentences), arguments.count)
     eos = run.model.config.eos_id
     rows = [[*run.tokenizer.encode(text), eos] for text in sentences]
     rows.sort(key=len, reverse=True)  # so that who decodes several at once ends at once

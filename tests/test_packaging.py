@@ -110,6 +110,7 @@ DISTRIBUTIONS = {
     "tensorflow_serving": "tensorflow-serving-api",
     "tensorflow_text": "tensorflow-text",
     "tf_keras": "tf-keras",
+    "tomli_w": "tomli-w",
 }
 
 

@@ -166,7 +166,7 @@ class _Three:
 
 
 def _randomised(model):
-    """Weights about as large as initializers make them, drawn anew, biases and norms too."""
+    """Weights about as large as initializers make them, drawn again, biases and norms too."""
     import numpy as np
 
     generator = np.random.default_rng(3)

@@ -40,7 +40,7 @@ def sentence_pairs(count, seed=0):
 
 
 class Sentences:
-    """`sentence_pairs`, anew for every pass."""
+    """`sentence_pairs`, again for every pass."""
 
     name = "made-up sentences"
 

@@ -77,8 +77,7 @@ def check_causality(
     compared.
 
     Example:
-        >>> config = kt.TransformerConfig(vocab_size=11, model_dim=8, num_heads=2,
-        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> print(kt.check_causality(model, [[5, 6, 3]], [[2, 7, 8, 9]]))
         causality: passed, 6 comparisons
@@ -125,8 +124,7 @@ def check_padding_invariance(
     """Whether pads behind the source, or behind the target, move the logits of real tokens.
 
     Example:
-        >>> config = kt.TransformerConfig(vocab_size=11, model_dim=8, num_heads=2,
-        ...     encoder_layers=1, decoder_layers=1, intermediate_dim=16)
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> print(kt.check_padding_invariance(model, [[5, 6, 3]], [[2, 7, 8]], pad_id=0))
         padding invariance: passed, 12 comparisons

@@ -63,8 +63,7 @@ def rank_residuals(
 
     Example:
         >>> from keras_transformer.diagnostics import rank_residuals
-        >>> config = kt.TransformerConfig(vocab_size=11, model_dim=8, num_heads=2,
-        ...     encoder_layers=3, decoder_layers=1, intermediate_dim=16)
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> rank_residuals(kt.Transformer(config), np.array([[5, 6, 7, 3]])).shape
         (4,)
 

@@ -52,7 +52,7 @@ def check_no_part(output):
     if note.exists():
         raise FileExistsError(
             "an interrupted translation goes on only with the command that began it; delete "
-            f"{output.name}.part and {note.name} to start anew. Received: {note}"
+            f"{output.name}.part and {note.name} to start again. Received: {note}"
         )
 
 
@@ -137,7 +137,7 @@ class Part:
         try:
             return read_json(self._note, "the note of an interrupted translation", _FIELDS)
         except ValueError as error:
-            raise ValueError(f"{error}; delete it and {self._path} to start anew") from error
+            raise ValueError(f"{error}; delete it and {self._path} to start again") from error
 
     def _end_of(self, note):
         """An output with a note: of a job that was killed in its last moment, or from elsewhere."""
@@ -164,7 +164,7 @@ class Part:
         ):
             raise FileExistsError(
                 "an interrupted translation goes on only with the same run, search and file; "
-                f"delete {self._path.name} and its note to start anew. Received: {self._note}, "
+                f"delete {self._path.name} and its note to start again. Received: {self._note}, "
                 f"which differs in {', '.join(differences)}"
             )
         left, lines = note["bytes"], 0
@@ -176,7 +176,7 @@ class Part:
             self._file.close()
             raise ValueError(
                 "an interrupted translation goes on only if its part is what its note says; "
-                f"delete both to start anew. Received: {self._path} with {lines:,} lines, where "
+                f"delete both to start again. Received: {self._path} with {lines:,} lines, where "
                 f"{self._note.name} says {note['lines']:,}"
                 + (", and other ones" if lines == note["lines"] else "")
             )

@@ -71,7 +71,7 @@ def test_a_part_that_is_not_what_its_note_says(tmp_path, content):
 def test_a_note_is_not_believed(tmp_path, changes):
     note = half_done(tmp_path / "out")
     note.write_text(json.dumps(json.loads(note.read_text()) | changes))
-    with pytest.raises(ValueError, match="out.part.json.*to start anew|only if its part is what"):
+    with pytest.raises(ValueError, match="out.part.json.*to start again|only if its part is what"):
         finish(tmp_path / "out")
     assert (tmp_path / "out.part").read_bytes() == b"one\ntwo\n"
 

@@ -1,6 +1,6 @@
 """What a child spawns (`translate --workers`) becomes a fork of the child as it was at its start.
 
-A spawned Python would import TensorFlow anew, for seconds. Before the child runs its first op it
+A spawned Python would import TensorFlow again, for seconds. Before the child runs its first op it
 leaves a process behind, which makes a worker of each order: the descriptors of `spawn` and its
 command, under their numbers, in a process that has imported all and run nothing. The worker is a
 child of the command, as a spawned one is, by Linux' adoption of orphans.

@@ -13,7 +13,7 @@ class Team:
     its script takes a part of the work (see `orders.own_share`) and a core.
 
     Args:
-        script, python, folder, settings: As of `Child`.
+        script, python, folder, settings: See `Child`.
 
     Attributes:
         versions: What the children said they use.

@@ -26,7 +26,7 @@ class Trainer(NamedTuple):
         versions: What is in use, to be written into the report.
         step: Function of source ids, target ids and labels, int32 (B, S), (B, T) and (B, T),
             that makes one update and returns the loss.
-        forget: Makes a step that returns a running mean of the loss start anew.
+        forget: Makes a step that returns a running mean of the loss start again.
     """
 
     versions: dict
@@ -94,7 +94,7 @@ def _warm_up(step, batches, compiled):
     groups = groups[: _COMPILED_SHAPES if compiled else _OTHER_SHAPES]
     start = time.perf_counter()
     losses = [float(step(*group[0])) for group in groups]
-    # A graph that has just been compiled for some shapes may be traced anew for all.
+    # A graph that has just been compiled for some shapes may be traced again for all.
     for group in groups:
         step(*group[-1])
     return {

@@ -47,14 +47,7 @@ class BeamSearch(SearchOptions):
 
     Example:
         >>> search = kt.BeamSearch(beam_size=3, n_best=2, extra_length=4)
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11,
-        ...     model_dim=6,
-        ...     num_heads=2,
-        ...     encoder_layers=1,
-        ...     decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> found = kt.decoding.decode(model, np.array([[5, 7, 3], [8, 3, 0]]), search)
         >>> tuple(found.hypotheses.ids.shape), tuple(found.hypotheses.scores.shape)

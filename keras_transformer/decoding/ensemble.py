@@ -60,14 +60,7 @@ class Ensemble:
         TypeError: if a model is no encoder-decoder.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11,
-        ...     model_dim=6,
-        ...     num_heads=2,
-        ...     encoder_layers=1,
-        ...     decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> ensemble = kt.Ensemble([kt.Transformer(config), kt.Transformer(config)])
         >>> found = kt.decoding.decode(ensemble, np.array([[5, 7, 3]]), kt.Greedy(extra_length=4))
         >>> tuple(found.ids.shape)

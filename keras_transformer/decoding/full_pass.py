@@ -34,14 +34,7 @@ def score(model, source_ids: Tensor, target_ids: Tensor) -> PairScores:
         `PairScores`, before any length penalty.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11,
-        ...     model_dim=6,
-        ...     num_heads=2,
-        ...     encoder_layers=1,
-        ...     decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> found = kt.decoding.score(model, np.array([[5, 7, 3]]), np.array([[6, 3]]))
         >>> tuple(found.log_probs.shape), tuple(found.totals.shape)
@@ -88,14 +81,7 @@ def align(
         ValueError: if there is no such layer or head.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11,
-        ...     model_dim=6,
-        ...     num_heads=2,
-        ...     encoder_layers=1,
-        ...     decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> found = kt.align(model, np.array([[5, 7, 3]]), np.array([[6, 3]]))
         >>> tuple(found.positions.shape), tuple(found.probabilities.shape)

@@ -56,14 +56,7 @@ def decode(
         ValueError: if the strategy forbids EOS, or an id outside the vocabulary.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11,
-        ...     model_dim=6,
-        ...     num_heads=2,
-        ...     encoder_layers=1,
-        ...     decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> source_ids = np.array([[5, 7, 3], [8, 3, 0]])  # EOS is 3, the pad 0
         >>> found = kt.decoding.decode(model, source_ids, kt.Greedy(extra_length=4))
@@ -121,9 +114,7 @@ def generate(
         ValueError: as `decode`, or if the strategy has a coverage penalty.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.LanguageModel(config)
         >>> found = kt.generate(model, np.array([[5, 7], [8, 0]]), kt.Greedy(extra_length=3))
         >>> np.array(found.ids)[:, 0].tolist(), tuple(found.ids.shape)

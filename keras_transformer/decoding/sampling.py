@@ -43,9 +43,7 @@ class Sampling(TokenSearch):
 
     Example:
         >>> search = kt.Sampling(extra_length=3, n_best=2, seed=1)
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.LanguageModel(config)
         >>> found = kt.generate(model, np.array([[5, 7]]), search)
         >>> tuple(found.hypotheses.ids.shape)

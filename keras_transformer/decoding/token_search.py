@@ -227,9 +227,7 @@ class Greedy(TokenSearch):
             off, no op computes them.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.LanguageModel(config)
         >>> found = kt.generate(model, np.array([[5, 7]]), kt.Greedy(extra_length=3, scores=True))
         >>> tuple(found.ids.shape), tuple(found.hypotheses.log_probs.shape)

@@ -13,9 +13,7 @@ class AttentionScores(NamedTuple):
     """Attention weights by block, float32 arrays; a part that the model lacks is empty.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> scores = kt.attention_scores(kt.SequenceClassifier(config, 3), np.array([[5, 6, 7]]))
         >>> [block.shape for block in scores.encoder], scores.decoder, scores.cross
         ([(1, 2, 3, 3)], (), ())
@@ -44,10 +42,7 @@ def attention_scores(
         ValueError: if ids are missing, not wanted, or no (B, length) integers.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> source_ids, target_ids = np.array([[5, 6, 3, 0]]), np.array([[2, 7]])
         >>> scores = kt.attention_scores(kt.Transformer(config), source_ids, target_ids)
         >>> scores.cross[0].shape  # (B, N, T, S)

@@ -54,9 +54,7 @@ class SequenceClassifier(Classifier):
         **kwargs: `name`, `dtype` (a policy for all layers) and `trainable`, as for a Keras model.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.SequenceClassifier(config, num_classes=5)
         >>> model(np.array([[5, 6, 7, 0], [8, 9, 0, 0]])).shape
         TensorShape([2, 5])
@@ -81,9 +79,7 @@ class TokenClassifier(Classifier):
         **kwargs: `name`, `dtype` (a policy for all layers) and `trainable`, as for a Keras model.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.TokenClassifier(config, num_classes=5)
         >>> model(np.array([[5, 6, 7, 0], [8, 9, 0, 0]])).shape
         TensorShape([2, 4, 5])

@@ -23,9 +23,7 @@ class LanguageModel(TransformerModel):
         **kwargs: `name`, `dtype` (a policy for all layers) and `trainable`, as for a Keras model.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, decoder_layers=1, intermediate_dim=7
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.LanguageModel(config)
         >>> model(np.array([[2, 7, 8]])).shape  # (B, T, V)
         TensorShape([1, 3, 11])

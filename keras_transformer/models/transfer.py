@@ -43,10 +43,7 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
         ValueError: if no weight matches.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> translator = kt.Transformer(config)
         >>> classifier = kt.SequenceClassifier(config, num_classes=5)
         >>> transfer = kt.transfer_weights(translator, classifier)

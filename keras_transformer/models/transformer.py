@@ -23,10 +23,7 @@ class Memory(NamedTuple):
     """What the encoder gives the decoder.
 
     Example:
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> memory = kt.Transformer(config).encode(np.array([[5, 6, 3, 0]]))
         >>> memory.states.shape, memory.mask.numpy()
         (TensorShape([1, 4, 6]), array([[[ True,  True,  True, False]]]))
@@ -56,10 +53,7 @@ class Transformer(TransformerModel):
 
     Example:
         >>> keras.utils.set_random_seed(1)
-        >>> config = kt.TransformerConfig(
-        ...     vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1,
-        ...     intermediate_dim=7,
-        ... )
+        >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
         >>> model = kt.Transformer(config)
         >>> inputs = {"source_ids": np.array([[5, 6, 3, 0]]), "target_ids": np.array([[2, 7]])}
         >>> model(inputs).shape  # (B, T, V)
@@ -167,7 +161,7 @@ def alignment_layer(config):
 
 
 def _states(encoder, decoder, source_ids, target_ids, scores=(None, None)):
-    """The decoder's (B, T, D) states in a full pass; `scores` as of `Stack.encode`, `decode`."""
+    """The decoder's (B, T, D) states in a full pass; for `scores` see `Stack.encode`, `decode`."""
     if not encoder.config.packed:
         memory = _encode(encoder, source_ids, scores[0])
         return decoder.decode(target_ids, memory, scores[1])

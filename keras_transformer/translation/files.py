@@ -199,7 +199,7 @@ def translate_file(
             if _content(source) != content:
                 raise ValueError(
                     f"a file must not change while it is translated. Received: {source}; delete "
-                    f"{path.name}.part and its note to start anew"
+                    f"{path.name}.part and its note to start again"
                 )
             part.become_output()
             return part.lines

@@ -150,7 +150,7 @@ def test_two_workers_write_the_file_of_one_and_go_on_after_a_kill(
 
 
 def _windows_of(monkeypatch, size, kill_after=None):
-    """Makes the command work in small windows, and end as of a kill after some lines."""
+    """Makes the command work in small windows, and end as a kill would after some lines."""
     from keras_transformer.translation import files
 
     translate_file = files.translate_file

@@ -149,7 +149,7 @@ def test_an_index_that_is_none(folders, content, tmp_path):
 
 
 def rewritten(path, change):
-    """Writes a shard's records anew with what `change` makes of the ids of the first source."""
+    """Writes a shard's records again with what `change` makes of the ids of the first source."""
     records = [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
     example = tf.train.Example.FromString(records[0])
     values = example.features.feature["source"].int64_list.value

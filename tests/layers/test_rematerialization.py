@@ -1,7 +1,7 @@
 """`keras.RematScope`, which makes a layer compute again in the backward pass what it has dropped.
 
 On TensorFlow Keras' modes but `"activations"` fail in a graph for every layer that is called with
-keywords, Keras' own too, and in eager code they draw dropout anew: `attention_chunk`, which
+keywords, Keras' own too, and in eager code they draw dropout again: `attention_chunk`, which
 recomputes with the same masks, is the way there.
 """
 

@@ -64,7 +64,7 @@ def test_influence_is_source_padding_times_target_causality(model, length, width
         target[1 + width + slot, slot] += rng.normal(scale=3, size=D)
     ids = sources([length], width).repeat(rows, 0)
     outputs = array(from_embedded(model)([source, target, ids, targets(rows, T)]))
-    influence = np.abs(outputs[1:] - outputs[0]).max(-1) > 1e-4  # a row of its own rounds anew
+    influence = np.abs(outputs[1:] - outputs[0]).max(-1) > 1e-4  # a row of its own rounds again
     valid = np.arange(width) < length
     np.testing.assert_array_equal(influence[:width], np.outer(valid, np.ones(T, bool)))
     np.testing.assert_array_equal(influence[width:], np.triu(np.ones((T, T), bool)))

@@ -25,7 +25,7 @@ def toy_config(**overrides):
 
 
 def randomise(layer, seed=0):
-    """Draws every weight anew, biases and norms too, and returns `layer`.
+    """Draws every weight again, biases and norms too, and returns `layer`.
 
     About as large as initializers make them: with larger ones the outputs of a stack hardly
     depend on its inputs any more, and a test would not see a wrong one.

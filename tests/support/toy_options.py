@@ -132,7 +132,7 @@ def _rebuilt(name):
 
 
 def rebuilt(name):
-    """The same model, made anew from its config as JSON; a test may train it."""
+    """The same model, made again from its config as JSON; a test may train it."""
     model = _rebuilt(name)
     model.set_weights(toy(name).get_weights())
     return model

@@ -49,7 +49,7 @@ def toy_seq2seq(seed=0, *, encoder=(), decoder=(), vocab_size=V, width=D, built=
 
 
 def randomise(seq2seq, seed=0):
-    """Draws every weight anew, biases and norms too, about as large as initializers make them."""
+    """Draws every weight again, biases and norms too, about as large as initializers make them."""
     rng = np.random.default_rng(seed)
     for weight in seq2seq.weights:
         name = weight.name.split("/")[-1].split(":")[0]

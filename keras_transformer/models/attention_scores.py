@@ -46,10 +46,9 @@ def attention_scores(
         >>> source_ids, target_ids = np.array([[5, 6, 3, 0]]), np.array([[2, 7]])
         >>> scores = kt.attention_scores(kt.Transformer(config), source_ids, target_ids)
         >>> scores.cross[0].shape  # (B, N, T, S)
-        (1, 2, 2, 4)
-        >>> scores.cross[0].sum(axis=-1).round(3)
-        array([[[1., 1.],
-                [1., 1.]]], dtype=float32)
+        (1, 4, 2, 4)
+        >>> scores.cross[0][0, 0].sum(axis=-1).round(3)
+        array([1., 1.], dtype=float32)
     """
     wanted = 2 if len(model.inputs) == 2 else 1
     rows = [ids for ids in (source_ids, target_ids) if ids is not None]

@@ -7,7 +7,8 @@ import pathlib
 from typing import NamedTuple
 
 from keras_transformer_runner.integrity import check_file, check_seal, checksum, read_json
-from keras_transformer_runner.tokenizers.base import Tokenizer, load_tokenizer
+from keras_transformer_runner.tokenizers.base import Tokenizer
+from keras_transformer_runner.tokenizers.files import load_tokenizer
 
 FORMAT = 1
 MODEL_FILE = "model.tflite"

@@ -18,11 +18,8 @@ from keras_transformer.data.shard_index import shard_file
 from keras_transformer.data.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.data.tokenized import tokenize_chunk
 from keras_transformer_runner.atomic import new_folder, scratch_folder, write_file
-from keras_transformer_runner.tokenizers.base import (
-    Tokenizer,
-    check_special_ids,
-    load_tokenizer,
-)
+from keras_transformer_runner.tokenizers.base import Tokenizer, check_special_ids
+from keras_transformer_runner.tokenizers.files import load_tokenizer
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions

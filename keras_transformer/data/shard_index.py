@@ -7,7 +7,8 @@ import pathlib
 import numpy as np
 
 from keras_transformer_runner.integrity import check_file, check_seal, read_json, sealed
-from keras_transformer_runner.tokenizers.base import SpecialIds, find_tokenizer
+from keras_transformer_runner.tokenizers.base import SpecialIds
+from keras_transformer_runner.tokenizers.files import find_tokenizer
 
 INDEX = "prepared.json"
 FORMAT = 1

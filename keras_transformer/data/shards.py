@@ -24,7 +24,8 @@ from keras_transformer.data.shard_index import (
     read_index,
     tokenizer_fingerprints,
 )
-from keras_transformer_runner.tokenizers.base import Tokenizer, find_tokenizer, load_tokenizer
+from keras_transformer_runner.tokenizers.base import Tokenizer
+from keras_transformer_runner.tokenizers.files import find_tokenizer, load_tokenizer
 
 _READ_CHUNK = 65536  # pairs parsed at once
 _RULE = f"a shard must be as {INDEX} says. Received:"

@@ -3,9 +3,7 @@
 import abc
 import functools
 import hashlib
-import json
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -230,61 +228,3 @@ def check_special_ids(source, target):
             f"Received: source {source.special_ids._asdict()}, "
             f"target {target.special_ids._asdict()}"
         )
-
-
-def find_tokenizer(folder: os.PathLike | str, name: str = "tokenizer") -> pathlib.Path | None:
-    """Finds the file of a tokenizer in a folder: `name.model` or `name.json`.
-
-    Args:
-        folder: The folder.
-        name: The file's name without suffix.
-
-    Returns:
-        The path, or `None` if there is no such file.
-
-    Example:
-        >>> from keras_transformer_runner.tokenizers import find_tokenizer
-        >>> kt.BytesTokenizer().save("tokenizer.json")
-        >>> find_tokenizer(".").name
-        'tokenizer.json'
-        >>> find_tokenizer(".", "target_tokenizer") is None
-        True
-    """
-    paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in (".model", ".json")]
-    return next((path for path in paths if path.is_file()), None)
-
-
-def load_tokenizer(path: os.PathLike | str) -> Tokenizer:
-    """Reads a tokenizer from the file that its `save` wrote, or from a SentencePiece `.model`.
-
-    Needs no TensorFlow.
-
-    Args:
-        path: The file.
-
-    Returns:
-        A `Tokenizer`.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds no tokenizer.
-
-    Example:
-        >>> kt.CharacterTokenizer("abc").save("characters.json")
-        >>> kt.load_tokenizer("characters.json").encode("cab")
-        [6, 4, 5]
-    """
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"`path` must be a tokenizer's file. Received: {path}")
-    content = path.read_bytes()
-    try:
-        if content.startswith(b"{"):  # no SentencePiece model does: its first tag is 0x0a
-            from keras_transformer_runner.tokenizers.tables import from_fields
-
-            return from_fields(json.loads(content))
-        from keras_transformer_runner.tokenizers.sentence_piece import SentencePieceTokenizer
-
-        return SentencePieceTokenizer(content)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

@@ -209,6 +209,7 @@ def test_the_runners_distribution_names_what_the_wheel_names(wheel, repo_root):
         for path in (repo_root / RUNNER).rglob("*.py")
     }
     assert set(project["tool"]["setuptools"]["packages"]) == packages
+    assert (repo_root / RUNNER / "LICENSE").read_bytes() == (repo_root / "LICENSE").read_bytes()
 
 
 def test_the_runner_loads_where_tensorflow_and_keras_are_missing(repo_root):

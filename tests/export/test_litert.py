@@ -155,8 +155,9 @@ VARIANTS = """
 import json, os, sys
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
 import keras, numpy as np
-from keras_transformer import SmoothedCrossEntropy, SentencePieceTokenizer, Transformer, Translator
-from keras_transformer.export import Runner, export_litert, export_saved_model
+from keras_transformer import Runner, SentencePieceTokenizer, SmoothedCrossEntropy
+from keras_transformer import Transformer, Translator
+from keras_transformer.export import export_litert, export_saved_model
 from keras_transformer.models.transfer import in_float32
 
 folder, samples = sys.argv[1], json.loads(sys.argv[2])

@@ -30,8 +30,6 @@ EXTRA = 3
 
 TRAIN = """
 import json, pathlib, random, sys, warnings
-import keras_transformer
-assert not {"keras", "jax", "tensorflow"} & set(sys.modules)
 import keras, numpy
 from keras_transformer import (
     Greedy, PaperSchedule, SmoothedCrossEntropy, Transformer, TransformerConfig, Translator
@@ -62,8 +60,7 @@ translator = Translator(model, Ids, Greedy(extra_length=int(sys.argv[2])))
 rows = translator.translate_ids(arrays["source_ids"][:16])
 few = {name: ids[:16] for name, ids in arrays.items()}
 numpy.savez(folder / "logits.npz", keras.ops.convert_to_numpy(model(few)))
-# Keras imports TensorFlow, where it is installed, to save a model; nothing does before.
-report = {"losses": losses, "rows": rows, "has_tensorflow": "tensorflow" in sys.modules}
+report = {"losses": losses, "rows": rows}
 (folder / "report.json").write_text(json.dumps(report))
 model.save(folder / "model.keras")
 """
@@ -124,9 +121,8 @@ def trained(tokenizer, repo_root, tmp_path_factory):
         )
 
 
-def test_trains_and_decodes_without_tensorflow(trained):
+def test_trains_on_jax(trained):
     assert trained.losses[-1] < 0.3 * trained.losses[0]
-    assert not trained.has_tensorflow
 
 
 def test_gives_the_same_logits(trained):

@@ -11,6 +11,6 @@ kt.DecoderBlock(num_heads=2, key_dim=4)  # error: call-arg
 kt.BeamSearch(beam_width=4)  # error: call-arg
 kt.Translator(model=None)  # error: call-arg
 kt.load_run(7)  # error: arg-type
-kt.export_litert(None, None, "folder", samples="a text", mod="int8")  # error: call-arg
+kt.Greedy(extra=4)  # error: call-arg
 runner.Runner("folder").translate(7)  # error: arg-type
 runner.Runner("folder").translate_ids(["a"])  # error: list-item

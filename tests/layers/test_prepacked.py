@@ -11,6 +11,7 @@ from keras import ops
 from toy_model import sources, talkative_toy, toy_config, toy_transformer
 
 from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling, decode, generate
+from keras_transformer.decoding.plan import _layers_with_kernels
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.lowering import prepacked, tracing
 from keras_transformer.layers.projection import Projection
@@ -107,11 +108,13 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
 
     model = model_of(kind)
     search = generate if kind == "language model" else decode
-    asked, multiplied, kernel_of, product = [], [], prepacked.kernel_of, prepacked.product
+    asked, made, multiplied = [], set(), []
+    kernel_of, product = prepacked.kernel_of, prepacked.product
 
     def watched(layer):
         if tracing.kernels():
             asked.append(layer)
+            made.update(tracing.kernels())
             assert kernel_of(layer) is not None, layer.path
         return kernel_of(layer)
 
@@ -136,6 +139,13 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
         else:
             np.testing.assert_array_equal(actual, other)
     assert asked and True in multiplied
+    # TensorFlow prunes what no step multiplies with: the source's, and tables for lookups alone.
+    vain = made - {id(layer) for layer in asked}
+    others = [layer.path for layer in _layers_with_kernels(model) if id(layer) in vain]
+    of_source = ("encoder", "source_embedding", "cross_attention/key", "cross_attention/value")
+    unneeded = (*of_source, "target_embedding")
+    assert len(others) == len(vain)
+    assert all(any(part in path for part in unneeded) for path in others), others
 
 
 @tensorflow_only("a graph for batches")

@@ -103,9 +103,8 @@ def parity_report(folder, contents, mode, graph, seconds, **found):
         seconds: Mean time of an answer.
         **found: Further fields of the report, such as those that `parity.compare` gives.
     """
-    from keras_transformer.export.litert import (
-        flatbuffer,  # needs ai-edge-litert, which is optional
-    )
+    # It needs ai-edge-litert, which is optional.
+    from keras_transformer.export.litert import flatbuffer
 
     promise = MODES[mode]
     return ParityReport(

@@ -26,6 +26,7 @@ def decode(
     *,
     prefix_ids: Tensor | None = None,
     allowed_ids: Tensor | None = None,
+    unscored_prefix: int = 0,
     jit_compile: bool = False,
     for_this_cpu: bool = False,
 ) -> DecodingResult:
@@ -44,6 +45,10 @@ def decode(
             count towards the limit.
         allowed_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS that
             each row may go on with, then pads; or `None`.
+        unscored_prefix: How many of the first tokens of each row's prefix are told to the model,
+            as a language is, and no part of its answer: their log-probability is 0, as Hugging
+            Face has it for tokens that it forces. They still count as tokens, also in a length
+            penalty. All other tokens of a prefix have the model's log-probability.
         jit_compile: Whether XLA compiles the model and the loop if this is a TensorFlow graph for
             all sizes, once for each size that comes. B must then be a power of two.
         for_this_cpu: Whether such a graph runs on this machine only, and may be made for its
@@ -80,6 +85,7 @@ def decode(
 
     cache = (xla(start) if plan.jit_compile else start)(source_ids)
     inputs = dict(prefix_ids=prefix_ids, allowed_ids=allowed_ids, source_ids=source_ids)
+    inputs["unscored_prefix"] = unscored_prefix
     return _searched(model, search, cache, limits, slots, plan, **inputs)
 
 

@@ -89,6 +89,22 @@ def decode(
     return _searched(model, search, cache, limits, slots, plan, **inputs)
 
 
+def told_prefix(token_ids, rows: int | Tensor) -> dict:
+    """The inputs of `decode` for rows that all begin with tokens that are told to the model.
+
+    Args:
+        token_ids: A tuple of int.
+        rows: B, an integer or a scalar int tensor.
+
+    Returns:
+        A dict, without entries for `()`.
+    """
+    if not token_ids:
+        return {}
+    prefix_ids = ops.zeros((rows, 1), "int32") + ops.convert_to_tensor([token_ids], "int32")
+    return {"prefix_ids": prefix_ids, "unscored_prefix": len(token_ids)}
+
+
 def source_limits(source_ids, search, config):
     """The most tokens of each row of `decode`, (B,) int32, and the largest that may occur."""
     is_real = ops.not_equal(source_ids, config.pad_id)

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_transformer.decoding.compiled import compiled_steps
-from keras_transformer.decoding.generation import source_limits
+from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.decoding.token_search import TokenSearch
 
 
@@ -33,9 +33,7 @@ class TokenStream:
 
         def loop_of(source_ids):
             limits, slots = source_limits(source_ids, search, model.config)
-            inputs = dict(source_ids=source_ids)
-            if prefix_ids:
-                inputs["prefix_ids"] = keras.ops.convert_to_tensor([prefix_ids], "int32")
+            inputs = dict(source_ids=source_ids, **told_prefix(prefix_ids, 1))
             loop = search.loop(step, limits, slots, model.config, **inputs)
             return loop, slots
 

@@ -108,6 +108,7 @@ class BeamSearch(SearchOptions):
         prefix_ids: Tensor | None = None,
         allowed_ids: Tensor | None = None,
         source_ids: Tensor | None = None,
+        unscored_prefix: int = 0,
     ) -> Hypotheses:
         """Decodes until every row has ended.
 
@@ -124,12 +125,14 @@ class BeamSearch(SearchOptions):
             allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
             source_ids: (B, S) int32, what the rows are made from, then pads. Needed under a
                 coverage penalty: `step` then returns (B, K, S) attention too.
+            unscored_prefix: How many tokens of each prefix have log-probability 0.
 
         Returns:
             `Hypotheses`, N = `n_best`. If fewer are finished, those follow that have reached the
             limit, without EOS.
         """
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
+        rules = dict(unscored_prefix=unscored_prefix)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, **rules)
         if self.coverage_penalty and source_ids is None:
             raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
         loop = BeamLoop(self, constraints, step, limits, slots, special_ids, source_ids)

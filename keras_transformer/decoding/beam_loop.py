@@ -171,7 +171,7 @@ class BeamLoop:
         """The `Continuations` of the hypotheses that are alive."""
         constraints, eos_id = self.constraints, self.special_ids.eos_id
         logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
-        if constraints.forbids_only_controls and constraints.prefix_ids is None:
+        if constraints.forbids_only_controls:
             own = guiding = logits
             of_own = self._by_beam(log_total(logits))  # log-probability = own - of_own
             offsets = alive.scores - of_own
@@ -182,13 +182,40 @@ class BeamLoop:
             going_on, banned = guiding, [eos_id]
         scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size, banned)
         end_scores = self._by_beam(guiding[:, eos_id]) + offsets
+        found = Continuations(scores, beams, tokens, (), end_scores, ())
+        if of_own is not None and constraints.prefix_ids is not None:
+            found = self._with_forced(found, logits, of_own, alive, position)
         if not self.search.token_log_probs:
-            return Continuations(scores, beams, tokens, (), end_scores, ())
+            return found
         log_probs = self._by_beam(own)
         log_probs = log_probs if of_own is None else log_probs - ops.expand_dims(of_own, 2)
         flat = ops.reshape(log_probs, (-1, self.size * vocab_size))
-        chosen = ops.take_along_axis(flat, beams * vocab_size + tokens, axis=1)
-        return Continuations(scores, beams, tokens, chosen, end_scores, log_probs[:, :, eos_id])
+        chosen = ops.take_along_axis(flat, found.beams * vocab_size + found.tokens, axis=1)
+        chosen = constraints.scored(chosen, position)
+        return found._replace(log_probs=chosen, end_log_probs=log_probs[:, :, eos_id])
+
+    def _with_forced(self, found, logits, of_own, alive, position):
+        """`found`, but in rows whose prefix is not over each beam goes on with its next token.
+
+        Args:
+            found: `Continuations` without log-probabilities.
+            logits: (R, V) float32 of the model.
+            of_own: (B, K), what makes them log-probabilities.
+            alive: The `Beams`.
+            position: Scalar int32.
+        """
+        forced = ops.expand_dims(self.constraints.forced(None, position), 1)  # (R, 1)
+        log_prob = ops.take_along_axis(logits, ops.maximum(forced, 0), axis=1)[:, 0]
+        log_prob = self.constraints.scored(self._by_beam(log_prob) - of_own, position)
+        forced = self._by_beam(forced[:, 0])
+        inside, ends = forced >= 0, ops.equal(forced, self.special_ids.eos_id)
+        own = alive.scores + log_prob
+        return found._replace(
+            scores=ops.where(inside, ops.where(ends, IMPOSSIBLE, own), found.scores),
+            beams=ops.where(inside, ops.arange(self.size), found.beams),
+            tokens=ops.where(inside, forced, found.tokens),
+            end_scores=ops.where(inside, ops.where(ends, own, IMPOSSIBLE), found.end_scores),
+        )
 
     def _guided(self, logits, position, alive):
         """(R, V) log-probabilities of the model, and those that guide the search.
@@ -204,7 +231,7 @@ class BeamLoop:
             guiding = constraints.guiding_logits(logits, position, output_ids)
             guiding = ops.log_softmax(guiding, axis=-1)
         banned = constraints.banned(logits.shape[-1], position, output_ids)
-        return own, ops.where(banned, IMPOSSIBLE, guiding)
+        return own, ops.where(banned, IMPOSSIBLE, constraints.scored(guiding, position))
 
     def _by_beam(self, rows):
         """(R, …) -> (B, K, …)."""

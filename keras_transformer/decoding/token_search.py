@@ -111,6 +111,7 @@ class TokenLoop:
         output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
         if self.scores:
             own = self._log_probs(logits, chosen)
+            own = self.constraints.scored(own, position)
             own = ops.where(ops.expand_dims(finished, 1), 0.0, own)
             log_probs = ops.where(is_slot, own, log_probs)
         position = position + 1
@@ -167,10 +168,12 @@ class TokenSearch(SearchOptions, abc.ABC):
         prefix_ids=None,
         allowed_ids=None,
         source_ids=None,
+        unscored_prefix=0,
         vocab_first=False,
     ):
         """The `TokenLoop` of `search`, with the same arguments."""
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, limits=limits)
+        rules = dict(unscored_prefix=unscored_prefix, limits=limits)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, **rules)
         if self.beams > 1:
             limits = ops.repeat(limits, self.beams, axis=0)
         keys = self.row_keys(source_ids, special_ids.pad_id)
@@ -193,7 +196,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
                 row must begin with, which count towards the limits; `allowed_ids`, the only ids
                 beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.
-                And `vocab_first`, see `TokenLoop`.
+                And `unscored_prefix`, see `decode`, and `vocab_first`, see `TokenLoop`.
 
         Returns:
             `Hypotheses`, N = `beams`: a row's tokens, then pads; one that reached its limit has

@@ -20,15 +20,16 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2  # kinds of models
 
 # Fields of a model, of its trainer's settings and of a piece.
-_PIECES, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _MODEL_TYPE, _BYTE_FALLBACK = 3, 35
+_CHARSMAP, _ADDS_SPACE = 2, 3
 _NAMES = {"unk_id": 45, "bos_id": 46, "eos_id": 47, "pad_id": 48}
 _PIECE, _SCORE, _KIND = 1, 2, 3
 
 # How much less likely than its rarest piece SentencePiece takes what it does not know to be.
 _UNKNOWN_PENALTY = 10
-# Scores are multiples of this: float32 adds them exactly below 8,192, some 700 pieces.
-_SCORE_STEPS = 2048
+# Scores are multiples of 1/8192: float32 adds them exactly below 2,048, some 200 pieces.
+_SCORE_STEPS = 8192
 
 
 class Piece(NamedTuple):
@@ -77,6 +78,23 @@ class PieceTable:
             ) from error
         return cls(pieces, settings)
 
+    @classmethod
+    def make(
+        cls, pieces: list[Piece], model_type: int, *, charsmap: bytes = b"", adds_space: bool = True
+    ) -> "PieceTable":
+        """A model of pieces.
+
+        Args:
+            pieces: The pieces.
+            model_type: `UNIGRAM` or `BPE`.
+            charsmap: What becomes of characters, as SentencePiece compiles it; empty for nothing.
+            adds_space: Whether a text gets a space before it.
+        """
+        has_bytes = any(piece.kind == BYTE for piece in pieces)
+        trainer = varint_field(_MODEL_TYPE, model_type) + varint_field(_BYTE_FALLBACK, has_bytes)
+        normalizer = bytes_field(_CHARSMAP, charsmap) + varint_field(_ADDS_SPACE, adds_space)
+        return cls(pieces, bytes_field(_TRAINER, trainer) + bytes_field(_NORMALIZER, normalizer))
+
     @functools.cached_property
     def model_type(self) -> int:
         """`UNIGRAM`, `BPE`, or another kind."""
@@ -102,8 +120,9 @@ class PieceTable:
     def to_bytes(self, special_ids: SpecialIds) -> bytes:
         """The model as bytes, with these special ids.
 
-        A unigram model's scores are rounded to multiples of 1/2048: sums of them are exact, so that
-        two libraries that add them up in different orders find the same pieces.
+        A unigram model's scores are rounded to multiples of 1/8192. Sums of them are exact, so that
+        libraries that add them up in different ways find the same pieces; and a choice that is not
+        a tie stays.
         """
         rounded = self.model_type == UNIGRAM
         content = b"".join(_piece_field(piece, rounded) for piece in self.pieces)

@@ -132,7 +132,7 @@ class PieceTable:
             for name, number in _NAMES.items()
         }
         trainer = b"".join(bytes_field(number, name) for number, name in names.items())
-        if not self.has_bytes:  # as where the table lacks some
+        if not self.has_bytes:
             trainer += varint_field(_BYTE_FALLBACK, 0)
         return content + self.settings + bytes_field(_TRAINER, trainer)
 
@@ -196,6 +196,9 @@ def renumbered(
         True
     """
     own = {piece.text: piece for piece in table.pieces}
+    if any(piece.kind == BYTE and piece.text not in ids for piece in table.pieces):
+        # It spells with all bytes or none.
+        own = {text: _without_byte(piece) for text, piece in own.items()}
     pieces = [None] * vocab_size
     for text, token in ids.items():
         if type(token) is not int or not 0 <= token < vocab_size:
@@ -223,9 +226,18 @@ def renumbered(
             f"Received: {len(spare)} without one, such as {spare[0].text!r}"
         )
     for name, token in special_ids._asdict().items():
+        if not 0 <= token < vocab_size:
+            raise ValueError(
+                f"`{name}` must be in [0, vocab_size) with vocab_size={vocab_size}. "
+                f"Received: {token}"
+            )
         kind = UNKNOWN if name == "unk_id" else CONTROL
         pieces[token] = Piece(pieces[token].text, 0.0, kind)
     return SentencePieceTokenizer(PieceTable(pieces, table.settings).to_bytes(special_ids))
+
+
+def _without_byte(piece):
+    return piece._replace(kind=CONTROL) if piece.kind == BYTE else piece
 
 
 def _piece_of(text, own, table):

@@ -128,6 +128,8 @@ class DeviceModel:
         state = self._run("encode", source_ids=ids)
         limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
         told = self._target_tokenizer.prefix_ids
+        # The last token is EOS then, whatever the step says.
+        limit -= (self.metadata.get("search") or {}).get("forced_eos") is True
         for position in range(limit):
             outputs = self._run(
                 "decode_step",

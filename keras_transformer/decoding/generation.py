@@ -89,19 +89,16 @@ def decode(
     return _searched(model, search, cache, limits, slots, plan, **inputs)
 
 
-def told_prefix(token_ids, rows: int | Tensor) -> dict:
+def told_prefix(token_ids, source_ids):
     """The inputs of `decode` for rows that all begin with tokens that are told to the model.
 
     Args:
-        token_ids: A tuple of int.
-        rows: B, an integer or a scalar int tensor.
-
-    Returns:
-        A dict, without entries for `()`.
+        token_ids: A tuple of int; none for no inputs.
+        source_ids: (B, S).
     """
     if not token_ids:
         return {}
-    prefix_ids = ops.zeros((rows, 1), "int32") + ops.convert_to_tensor([token_ids], "int32")
+    prefix_ids = ops.zeros((ops.shape(source_ids)[0], 1), "int32") + ops.convert_to_tensor([token_ids], "int32")
     return {"prefix_ids": prefix_ids, "unscored_prefix": len(token_ids)}
 
 

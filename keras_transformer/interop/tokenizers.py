@@ -73,6 +73,11 @@ class _Folder:
         self.path = path
         self.config = config
         self.settings = self.json("tokenizer_config.json", {})
+        if self.settings.get("sp_model_kwargs"):  # such as pieces drawn at random
+            raise ValueError(
+                "`sp_model_kwargs` of tokenizer_config.json must be empty. "
+                f"Received: {self.settings['sp_model_kwargs']}"
+            )
 
     def json(self, name, default=None):
         """The object of a JSON file; `default`, if there is one, where the file is missing."""
@@ -89,9 +94,19 @@ class _Folder:
             raise ValueError(f"{path}: must hold an object. Received: {type(content).__name__}")
         return content
 
-    def vocabulary(self, name):
+    def ids(self, name, default=None):
         """Ids by piece, of a JSON file."""
-        ids = self.json(name)
+        ids = self.json(name, default)
+        wrong = next((piece for piece, token in ids.items() if type(token) is not int), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{self.path / name}: an id must be an integer. Received: {wrong!r}: {ids[wrong]!r}"
+            )
+        return ids
+
+    def vocabulary(self, name):
+        """Ids by piece with the special ones, of a JSON file."""
+        ids = self.ids(name)
         missing = [piece for piece in ("<pad>", "</s>", "<unk>") if piece not in ids]
         if missing:
             raise ValueError(f"{self.path / name}: must have an id for {missing[0]!r}")
@@ -128,23 +143,27 @@ class _Folder:
         return SpecialIds(**ids)
 
     def added_tokens(self, first_id):
-        """Ids by piece of what was added to a vocabulary.
+        """Ids by piece of what was added to a vocabulary, its languages above all.
 
         Args:
             first_id: The id of the first one, where files only tell their order.
         """
-        found = {}
-        settings = self.settings.get("added_tokens_decoder", {})
-        for token, entry in settings.items():
-            found[_content(entry)] = int(token)
-        found |= self.json("added_tokens.json", {})
-        for entry in self.json("tokenizer.json", {}).get("added_tokens", []):
-            found[_content(entry)] = entry["id"]
         listed = self.json("special_tokens_map.json", {}).get("additional_special_tokens")
-        listed = listed or self.settings.get("additional_special_tokens")
-        listed = listed or self.settings.get("extra_special_tokens") or []
+        listed = listed or self.settings.get("additional_special_tokens") or []
         names = [_content(entry) for entry in listed]
-        return {name: first_id + place for place, name in enumerate(names)} | found
+        names = [name for name in names if name not in (*_FAIRSEQ_IDS, "<mask>")]
+        ids = {name: first_id + place for place, name in enumerate(names)}
+        ids |= self.ids("added_tokens.json", {})
+        entries = list(self.settings.get("added_tokens_decoder", {}).items())
+        fast = self.json("tokenizer.json", {}).get("added_tokens", [])
+        for token, entry in entries + [(entry["id"], entry) for entry in fast]:
+            if not entry.get("special", True):
+                raise ValueError(
+                    "an added token must be special, as those of languages are: no text can make "
+                    f"one. Received: {entry['content']!r}"
+                )
+            ids[entry["content"]] = int(token)
+        return ids
 
 
 def _content(entry):
@@ -275,6 +294,11 @@ def _m2m_100(folder, source_language, target_language):
     ids = folder.vocabulary("vocab.json")
     table = folder.pieces("sentencepiece.bpe.model")
     added = folder.added_tokens(first_id=len(ids))
+    if not any(map(_M2M_LANGUAGE.match, added)):  # as newer versions leave the folder
+        edition = folder.settings.get("language_codes", "m2m100")
+        check_name("`language_codes`", edition, list(_M2M_LANGUAGES))
+        known = _M2M_LANGUAGES[edition].split()
+        added |= {f"__{name}__": len(ids) + place for place, name in enumerate(known)}
     notes = _missing_pieces(table, ids, "sentencepiece.bpe.model")
     languages = {name[2:-2]: token for name, token in added.items() if _M2M_LANGUAGE.match(name)}
     controls = [name for name in added if name not in ids or _M2M_LANGUAGE.match(name)]
@@ -284,6 +308,16 @@ def _m2m_100(folder, source_language, target_language):
 
 
 _M2M_LANGUAGE = re.compile("__.+__$")
+# The languages of the two models that there are, in the order of their ids.
+_M2M_LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl "
+        "gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml "
+        "mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl "
+        "tn tr uk ur uz vi wo xh yi yo zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
 
 
 def _mbart(folder, source_language, target_language):
@@ -301,14 +335,13 @@ def _fairseq(folder, language, source_language, target_language):
     """fairseq's order: the pieces of a SentencePiece model, one further, then the languages."""
     name = "sentencepiece.bpe.model"
     table = _table(folder, name)
+    ids = {piece.text: token for token, piece in enumerate(table.pieces)}
     if (folder.path / name).is_file():
-        ids = {
-            piece.text: token + _FAIRSEQ_OFFSET
-            for token, piece in enumerate(table.pieces)
-            if token >= len(_FAIRSEQ_IDS) - _FAIRSEQ_OFFSET
-        } | _FAIRSEQ_IDS
-    else:
-        ids = {piece.text: token for token, piece in enumerate(table.pieces)}
+        if list(ids)[:3] != ["<unk>", "<s>", "</s>"]:
+            raise ValueError(
+                f"{name} must begin with <unk>, <s> and </s>. Received: {list(ids)[:3]}"
+            )
+        ids = {text: token + _FAIRSEQ_OFFSET for text, token in ids.items()} | _FAIRSEQ_IDS
     added = folder.added_tokens(first_id=len(table.pieces) + _FAIRSEQ_OFFSET)
     languages = {name: token for name, token in added.items() if re.fullmatch(language, name)}
     controls = [name for name in added if name not in _FAIRSEQ_IDS]

@@ -33,7 +33,7 @@ class TokenStream:
 
         def loop_of(source_ids):
             limits, slots = source_limits(source_ids, search, model.config)
-            inputs = dict(source_ids=source_ids, **told_prefix(prefix_ids, 1))
+            inputs = dict(source_ids=source_ids, **told_prefix(prefix_ids, source_ids))
             loop = search.loop(step, limits, slots, model.config, **inputs)
             return loop, slots
 

@@ -20,15 +20,16 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2  # kinds of models
 
 # Fields of a model, of its trainer's settings and of a piece.
-_PIECES, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _MODEL_TYPE, _BYTE_FALLBACK = 3, 35
+_CHARSMAP, _ADDS_SPACE = 2, 3
 _NAMES = {"unk_id": 45, "bos_id": 46, "eos_id": 47, "pad_id": 48}
 _PIECE, _SCORE, _KIND = 1, 2, 3
 
 # How much less likely than its rarest piece SentencePiece takes what it does not know to be.
 _UNKNOWN_PENALTY = 10
-# Scores are multiples of this: float32 adds them exactly below 8,192, some 700 pieces.
-_SCORE_STEPS = 2048
+# Scores are multiples of 1/8192: float32 adds them exactly below 2,048, some 200 pieces.
+_SCORE_STEPS = 8192
 
 
 class Piece(NamedTuple):
@@ -77,6 +78,23 @@ class PieceTable:
             ) from error
         return cls(pieces, settings)
 
+    @classmethod
+    def make(
+        cls, pieces: list[Piece], model_type: int, *, charsmap: bytes = b"", adds_space: bool = True
+    ) -> "PieceTable":
+        """A model of pieces.
+
+        Args:
+            pieces: The pieces.
+            model_type: `UNIGRAM` or `BPE`.
+            charsmap: What becomes of characters, as SentencePiece compiles it; empty for nothing.
+            adds_space: Whether a text gets a space before it.
+        """
+        has_bytes = any(piece.kind == BYTE for piece in pieces)
+        trainer = varint_field(_MODEL_TYPE, model_type) + varint_field(_BYTE_FALLBACK, has_bytes)
+        normalizer = bytes_field(_CHARSMAP, charsmap) + varint_field(_ADDS_SPACE, adds_space)
+        return cls(pieces, bytes_field(_TRAINER, trainer) + bytes_field(_NORMALIZER, normalizer))
+
     @functools.cached_property
     def model_type(self) -> int:
         """`UNIGRAM`, `BPE`, or another kind."""
@@ -102,8 +120,9 @@ class PieceTable:
     def to_bytes(self, special_ids: SpecialIds) -> bytes:
         """The model as bytes, with these special ids.
 
-        A unigram model's scores are rounded to multiples of 1/2048: sums of them are exact, so that
-        two libraries that add them up in different orders find the same pieces.
+        A unigram model's scores are rounded to multiples of 1/8192. Sums of them are exact, so that
+        libraries that add them up in different ways find the same pieces; and a choice that is not
+        a tie stays.
         """
         rounded = self.model_type == UNIGRAM
         content = b"".join(_piece_field(piece, rounded) for piece in self.pieces)
@@ -113,7 +132,7 @@ class PieceTable:
             for name, number in _NAMES.items()
         }
         trainer = b"".join(bytes_field(number, name) for number, name in names.items())
-        if not self.has_bytes:  # as where the table lacks some
+        if not self.has_bytes:
             trainer += varint_field(_BYTE_FALLBACK, 0)
         return content + self.settings + bytes_field(_TRAINER, trainer)
 
@@ -177,6 +196,9 @@ def renumbered(
         True
     """
     own = {piece.text: piece for piece in table.pieces}
+    if any(piece.kind == BYTE and piece.text not in ids for piece in table.pieces):
+        # It spells with all bytes or none.
+        own = {text: _without_byte(piece) for text, piece in own.items()}
     pieces = [None] * vocab_size
     for text, token in ids.items():
         if type(token) is not int or not 0 <= token < vocab_size:
@@ -204,9 +226,18 @@ def renumbered(
             f"Received: {len(spare)} without one, such as {spare[0].text!r}"
         )
     for name, token in special_ids._asdict().items():
+        if not 0 <= token < vocab_size:
+            raise ValueError(
+                f"`{name}` must be in [0, vocab_size) with vocab_size={vocab_size}. "
+                f"Received: {token}"
+            )
         kind = UNKNOWN if name == "unk_id" else CONTROL
         pieces[token] = Piece(pieces[token].text, 0.0, kind)
     return SentencePieceTokenizer(PieceTable(pieces, table.settings).to_bytes(special_ids))
+
+
+def _without_byte(piece):
+    return piece._replace(kind=CONTROL) if piece.kind == BYTE else piece
 
 
 def _piece_of(text, own, table):

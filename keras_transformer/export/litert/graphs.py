@@ -100,7 +100,7 @@ class DeviceModule(tf.Module):
 
 def _translate(model, strategy, prefix_ids):
     def translate(source_ids):
-        found = decode(model, source_ids, strategy, **told_prefix(prefix_ids, 1))
+        found = decode(model, source_ids, strategy, **told_prefix(prefix_ids, source_ids))
         return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
     return translate

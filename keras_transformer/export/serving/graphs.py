@@ -146,7 +146,7 @@ class ServingGraphs:
         )
 
     def _decoded(self, source_ids, strategy):
-        told = told_prefix(self.translator.target_prefix_ids, tf.shape(source_ids)[0])
+        told = told_prefix(self.translator.target_prefix_ids, source_ids)
         return decode(self.translator.model, source_ids, strategy, **told)
 
     def _searched(self, search, source_ids, dtypes):

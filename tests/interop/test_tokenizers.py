@@ -182,6 +182,9 @@ def test_what_cannot_be_taken_over(models, tmp_path):
     write(folder, tokenizer_config__json={"added_tokens_decoder": {"99": entry}})
     with pytest.raises(ValueError, match="an added token must be special.*Received: 'word'"):
         read_tokenizers(folder, config)
+    write(folder, tokenizer_config__json={"added_tokens_decoder": {"99": 3}})
+    with pytest.raises(ValueError, match="added tokens must have a content and an id"):
+        read_tokenizers(folder, config)
     write(folder, sentencepiece__bpe__model=models["t5"], tokenizer_config__json={})
     with pytest.raises(ValueError, match="must begin with <unk>, <s> and </s>. Received:"):
         read_tokenizers(folder, config)

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import keras
 import numpy as np
 import pytest
 
@@ -45,7 +44,12 @@ def joint(characters):
 
 
 def table(model, side="source"):
-    return keras.ops.convert_to_numpy(model.token_embeddings[side].embeddings)
+    """(V, D) rows of an embedding, and behind them the bias of the logits where there is one."""
+    layer = model.token_embeddings[side]
+    rows = [np.array(layer.embeddings)]
+    if layer.output_bias is not None:
+        rows.append(np.array(layer.output_bias)[:, np.newaxis])
+    return np.concatenate(rows, axis=1)
 
 
 # --- What is taken ---------------------------------------------------------------------------
@@ -68,8 +72,9 @@ def test_all_of_a_model_of_the_same_kind(tmp_path, capsys):
 
 def test_rows_go_by_their_pieces(tmp_path):
     old_tokenizers, tokenizers = joint("abcd"), joint("dxb")
-    old, model = make_model(old_tokenizers, 1), make_model(tokenizers, 2)
-    before = table(model).copy()
+    old = make_model(old_tokenizers, 1, output_bias=True)
+    model = make_model(tokenizers, 2, output_bias=True)
+    before = table(model)
     report = take_over(make_start(tmp_path / "old", old, old_tokenizers), model, tokenizers)
     after, theirs = table(model), table(old)
     (old_tokenizer, _), (tokenizer, _) = old_tokenizers, tokenizers
@@ -78,7 +83,8 @@ def test_rows_go_by_their_pieces(tmp_path):
         if piece in old_tokenizer.pieces:
             expected = theirs[old_tokenizer.pieces.index(piece)]
         np.testing.assert_array_equal(after[number], expected, err_msg=piece)
-    assert report["rows"] == {"embedding/embeddings": {"taken": 6, "of": 7}}
+    taken = {"taken": 6, "of": 7}
+    assert report["rows"] == {"embedding/embeddings": taken, "embedding/output_bias": taken}
 
 
 def test_special_ids_go_by_what_they_mean(tmp_path):
@@ -99,7 +105,7 @@ def test_sides_with_vocabularies_of_their_own_become_one(tmp_path):
     old = make_model(sides, 1, embedding_sharing="target_output")
     tokenizers = joint("abdf")
     model = make_model(tokenizers, 2)
-    before = table(model).copy()
+    before = table(model)
     report = take_over(make_start(tmp_path / "old", old, sides), model, tokenizers)
     of_source, of_target = table(old), table(old, "target")
     expected = {  # where both know a piece, the target's row
@@ -118,7 +124,7 @@ def test_one_vocabulary_becomes_two(tmp_path):
     tokenizers, sides = joint("abc"), Tokenizers(CharacterTokenizer("ab"), CharacterTokenizer("cd"))
     old = make_model(tokenizers, 1)
     model = make_model(sides, 2, embedding_sharing="none")
-    fresh = table(model, "output")[5].copy()
+    fresh = table(model, "output")[5]
     take_over(make_start(tmp_path / "old", old, tokenizers), model, sides)
     np.testing.assert_array_equal(table(model), table(old)[:6])
     for side in ("target", "output"):

@@ -30,6 +30,20 @@ def bytes_field(number, content):
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
 
 
+def packed_field(number, values):
+    """A field that holds many integers of at least 0."""
+    return bytes_field(number, b"".join(map(_varint, values)))
+
+
+def read_packed(content):
+    """The integers of a `packed_field`, from the bytes of its value, as a tuple."""
+    values, start = [], 0
+    while start < len(content):
+        value, start = _read_varint(content, start)
+        values.append(value)
+    return tuple(values)
+
+
 def _read_varint(content, start):
     """A number of seven bits a byte, the lowest first, and where it ends."""
     value = shift = 0

@@ -45,8 +45,9 @@ class Experiment:
       `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`, `best_by`,
       `patience`, `strategy`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
-      `no_repeat_ngram`, `repetition_penalty`, `length_penalty`, `coverage_penalty`, `stopping`,
-      `temperature`, `top_k`, `top_p`, `min_p`, `seed`
+      `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
+      `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
+      `top_p`, `min_p`, `seed`
 
     The classes of `experiment.sections` tell what each key means.
 

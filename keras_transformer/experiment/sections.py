@@ -291,9 +291,10 @@ class DecodingSection:
         strategy: The search: `"greedy"`, `"beam"` or `"sampling"`; by `beam_size` when left out.
         max_length: Most tokens of a translation; no limit of its own when left out.
         extra_length: It may be this many tokens longer than its source.
-        min_length, no_repeat_ngram, repetition_penalty: Of every search.
+        min_length, no_repeat_ngram, repetition_penalty, forbidden_ids, forced_eos: Of every search.
         beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`, where no search is named.
-        length_penalty, coverage_penalty, stopping: Of `BeamSearch`; its own when left out.
+        length_penalty, length_normalization, coverage_penalty, stopping, candidates: Of
+            `BeamSearch`; its own when left out.
         temperature, top_k, top_p, min_p, seed: Of `Sampling`; its own when left out.
     """
 
@@ -303,10 +304,14 @@ class DecodingSection:
     min_length: int = 0
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
+    forbidden_ids: tuple[int, ...] | None = None
+    forced_eos: bool = False
     beam_size: int = 1
     length_penalty: float | None = None
+    length_normalization: str | None = None
     coverage_penalty: float | None = None
     stopping: str | None = None
+    candidates: str | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -314,10 +319,14 @@ class DecodingSection:
     seed: int | None = None
 
     PATHS = ()
-    COMMON = ("max_length", "extra_length", "min_length", "no_repeat_ngram", "repetition_penalty")
+    COMMON = (
+        *("max_length", "extra_length", "min_length", "no_repeat_ngram", "repetition_penalty"),
+        *("forbidden_ids", "forced_eos"),
+    )
+    OF_LENGTH = ("length_penalty", "length_normalization")
     OF_SEARCH = {
         "greedy": (),
-        "beam": ("length_penalty", "coverage_penalty", "stopping"),
+        "beam": (*OF_LENGTH, "coverage_penalty", "stopping", "candidates"),
         "sampling": ("temperature", "top_k", "top_p", "min_p", "seed"),
     }
 
@@ -332,8 +341,8 @@ class DecodingSection:
             )
         for name, options in self.OF_SEARCH.items():
             given = [option for option in options if getattr(self, option) is not None]
-            # `length_penalty` alone changes nothing: `--beam-size` may come later.
-            given = [option for option in given if option != "length_penalty"]
+            # Alone these change nothing: `--beam-size` may come later.
+            given = [option for option in given if option not in self.OF_LENGTH]
             if given and name != self.search_name:
                 raise ValueError(
                     f"`{given[0]}` is for `strategy` {name!r}. Received: "

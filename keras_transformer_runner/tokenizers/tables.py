@@ -44,6 +44,8 @@ class _TableTokenizer(Tokenizer):
 
     def to_bytes(self) -> bytes:
         fields = {"format": _FORMAT, "type": self.kind, **self._fields()}
+        if self.prefix_ids:
+            fields["prefix_ids"] = self.prefix_ids
         return (json.dumps(fields, ensure_ascii=False) + "\n").encode()
 
     @functools.cached_property
@@ -302,8 +304,13 @@ def from_fields(fields):
             f"a tokenizer's file must have format {_FORMAT} and one of the types {list(_KINDS)}. "
             f"Received: format={version!r}, type={kind!r}"
         )
+    prefix_ids = fields.pop("prefix_ids", [])
+    if type(prefix_ids) is not list or any(type(each) is not int for each in prefix_ids):
+        raise ValueError(
+            f"a tokenizer's `prefix_ids` must be a list of integers. Received: {prefix_ids!r}"
+        )
     try:
-        return _KINDS[kind](**fields)
+        return _KINDS[kind](**fields).with_prefix(prefix_ids)
     except TypeError as error:
         raise ValueError(
             f"a file of type {kind!r} must have its fields. Received: {list(fields)}"

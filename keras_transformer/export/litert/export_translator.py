@@ -210,7 +210,7 @@ def _contents(translator, signatures):
     return DeviceContents(
         signature=DEVICE_SIGNATURE,
         model=model,
-        module=DeviceModule(model, strategy, signatures),
+        module=DeviceModule(model, strategy, signatures, translator.target_prefix_ids),
         tokenizer=translator.tokenizer,
         target_tokenizer=translator.target_tokenizer,
         max_source_length=translator.max_source_length,

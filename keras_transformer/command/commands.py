@@ -97,7 +97,9 @@ def _load_run(arguments):
 
     start_tensorflow()
     return load_run(arguments.run_dir).with_decoding(
-        beam_size=arguments.beam_size, length_penalty=arguments.length_penalty
+        beam_size=arguments.beam_size,
+        length_penalty=arguments.length_penalty,
+        length_normalization=arguments.length_normalization,
     )
 
 

@@ -261,6 +261,11 @@ def _add_search(command):
     command.add_argument(
         "--length-penalty", type=float, metavar="ALPHA", help="of a beam search: 0 for none"
     )
+    command.add_argument(
+        "--length-normalization",
+        choices=("gnmt", "power"),
+        help="what has this exponent: (5 + length) / 6, or the length",
+    )
 
 
 def usage_problem(arguments):
@@ -289,8 +294,12 @@ def _of_evaluate(arguments):
 
     if (arguments.backend == "python") != (arguments.artifact is None):
         return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    if arguments.artifact and (arguments.beam_size, arguments.length_penalty) != (None, None):
-        return "--beam-size and --length-penalty of an artifact are chosen by export"
+    search = (arguments.beam_size, arguments.length_penalty, arguments.length_normalization)
+    if arguments.artifact and search != (None, None, None):
+        return (
+            "--beam-size, --length-penalty and --length-normalization of an artifact are chosen by "
+            "export"
+        )
     if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
         return "--source goes with --target, but where its name or --format says it has both sides"
     return None

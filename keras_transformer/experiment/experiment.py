@@ -46,8 +46,9 @@ class Experiment:
       `seed`, `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`,
       `best_by`, `patience`, `strategy`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
-      `no_repeat_ngram`, `repetition_penalty`, `length_penalty`, `coverage_penalty`, `stopping`,
-      `temperature`, `top_k`, `top_p`, `min_p`, `seed`
+      `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
+      `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
+      `top_p`, `min_p`, `seed`
 
     The classes of `experiment.sections` tell what each key means.
 
@@ -162,8 +163,14 @@ class Experiment:
 
         Raises:
             FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
+            ValueError: if there is no corpus, since the model was imported.
             ImportError: if BLEU is wanted and `sacrebleu` is not installed.
         """
+        if self.data.imported is not None:
+            raise ValueError(
+                "an imported run has no corpus: write an experiment of your own, with "
+                f"`training.start_from`. Received: data.imported={self.data.imported!r}"
+            )
         for section in (self.data, self.tokenizer):
             for name in section.PATHS:
                 path = getattr(section, name)

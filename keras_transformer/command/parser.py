@@ -1,8 +1,10 @@
 """What the command line of `keras-transformer` takes."""
 
 import argparse
+import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.training_parser import add_stop, add_train
 from keras_transformer_runner import __version__
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
@@ -31,7 +33,8 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _add_train,
+        _of_training(add_train),
+        _of_training(add_stop),
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -44,6 +47,10 @@ def _add_command(subparsers, name, text):
     command = subparsers.add_parser(name, help=text, description=text)
     command.set_defaults(run=getattr(commands, name), command=name)
     return command
+
+
+def _of_training(add):
+    return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 
 def _add_tokenizer(subparsers):
@@ -101,31 +108,6 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-
-
-def _add_train(subparsers):
-    command = _add_command(
-        subparsers,
-        "train",
-        "Train a model. Interrupted, the same command goes on where it stopped.",
-    )
-    command.add_argument(
-        "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
-    )
-    command.add_argument("run_dir", metavar="RUN", help="folder for the result")
-    command.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="replace a value of the experiment, for example training.max_minutes=30",
     )
 
 

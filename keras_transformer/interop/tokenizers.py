@@ -112,13 +112,11 @@ class _Folder:
             raise ValueError(f"{self.path / name}: must have an id for {missing[0]!r}")
         return ids
 
-    def pieces(self, *names):
-        """The first of these SentencePiece models that there is, as a `PieceTable`."""
-        path = next((self.path / name for name in names if (self.path / name).is_file()), None)
-        if path is None:
-            raise FileNotFoundError(
-                f"a tokenizer's folder must hold {' or '.join(names)}. Received: {self.path}"
-            )
+    def pieces(self, name):
+        """A SentencePiece model, as a `PieceTable`."""
+        path = self.path / name
+        if not path.is_file():
+            raise FileNotFoundError(f"a tokenizer's folder must hold {name}. Received: {self.path}")
         try:
             return PieceTable.read(path.read_bytes())
         except ValueError as error:
@@ -148,6 +146,14 @@ class _Folder:
         Args:
             first_id: The id of the first one, where files only tell their order.
         """
+        try:
+            return self._added_tokens(first_id)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path}: added tokens must have a content and an id ({error!r})"
+            ) from error
+
+    def _added_tokens(self, first_id):
         listed = self.json("special_tokens_map.json", {}).get("additional_special_tokens")
         listed = listed or self.settings.get("additional_special_tokens") or []
         names = [_content(entry) for entry in listed]
@@ -323,7 +329,7 @@ _M2M_LANGUAGES = {
 def _mbart(folder, source_language, target_language):
     """mBART-50. The first mBART ends a source in its language, and starts with the target's."""
     names = (folder.config.get("tokenizer_class"), folder.settings.get("tokenizer_class"))
-    if not any(name and name.startswith("MBart50Tokenizer") for name in names):
+    if not any(str(name).startswith("MBart50Tokenizer") for name in names):
         raise ValueError(
             "`tokenizer_class` must be 'MBart50Tokenizer': in other models of mBART a source ends "
             f"in its language, which is not supported. Received: {names[0] or names[1]!r}"

@@ -96,8 +96,7 @@ class TranslatorPresets:
                 f"Received: {type(self.model).__name__}"
             )
         experiment = {
-            # `train` reads these of a run; of a preset nothing says what it was trained on.
-            "data": {"source": "unknown", "max_length": self.max_source_length},
+            "data": {"imported": data or "not stated", "max_length": self.max_source_length},
             "training": {"max_epochs": 1},
             "decoding": _described(self.strategy),
         }

@@ -92,7 +92,7 @@ def stop(arguments):
         print(f"{arguments.run_dir}: nobody trains it; `train` now writes the model that there is")
 
 
-def import_model(arguments):
+def import_(arguments):
     from keras_transformer.interop import from_pretrained, is_marian
 
     options = {

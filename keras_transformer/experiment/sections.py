@@ -55,8 +55,8 @@ class DataSection:
         split, valid_split: Of a dataset.
         invalid: What becomes of a faulty line: `"error"` or `"skip"`.
         max_length: Pairs with a side of more ids than this, EOS included, are left out.
-        imported: Where a model comes from that was imported, and not trained here. Such a run has
-            no corpus.
+        imported: What is known of the data of a model that was not trained here, but imported or
+            saved as a preset. Such a run has no corpus.
     """
 
     source: str | None = None

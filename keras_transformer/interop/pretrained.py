@@ -136,7 +136,7 @@ class Pretrained:
         self.translator().save_to_preset(
             folder,
             license=self.licence,
-            data=f"not here: imported from {self.origin}",
+            data=f"that of {self.origin}, which was imported",
             samples=[*samples] or _random_texts(self.tokenizer),
             notes=f"## Import\n```\n{self.report}\n```",
         )

@@ -106,6 +106,10 @@ def test_wrong_values_are_named(path, override, message):
         ({"data": {"tsv": "x"}}, r"must have the section \[training\]. Received: \['data'\]"),
         ({**MINIMAL, "training": {}}, "must have `max_minutes` or `max_epochs`"),
         ({**MINIMAL, "model": 3}, r"`model` must be a section, \[model\]. Received: 3"),
+        (
+            {**MINIMAL, "data": {"imported": "x", "tsv": "y"}},
+            "`data.imported` goes without a corpus",
+        ),
         ({**MINIMAL, "data": {}}, r"`\[data\]` must have either"),
         ({**MINIMAL, "data": {"tsv": 3}}, "`data.tsv` must be of type str. Received: 3"),
     ],

@@ -61,7 +61,8 @@ def main():
             print(f"  {example}")
     if arguments.out:
         write_json(arguments.out, report)
-    return int(any(one["counts"]["different"] or one["counts"]["graph"] for one in found.values()))
+    wrong = ("different", "graph", "file", "text")
+    return int(any(one["counts"][why] for one in found.values() for why in wrong))
 
 
 def _arguments():

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE, write_record
 from keras_transformer.experiment.run_folder import CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE
 from keras_transformer.experiment.sections import DecodingSection
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.presets.record import MODEL_FILE, write_record
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.lines import one_line
 from keras_transformer_runner.tokenizers import Tokenizer

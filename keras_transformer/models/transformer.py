@@ -62,6 +62,9 @@ class Transformer(TransformerModel):
         >>> history = model.fit(inputs, np.array([[7, 3]]), verbose=0)
         >>> list(history.history)
         ['loss']
+        >>> model.save_to_preset("preset", license="MIT")
+        >>> kt.Transformer.from_preset("preset").config == config
+        True
     """
 
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):

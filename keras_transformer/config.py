@@ -23,6 +23,7 @@ NORMALIZATIONS = ("layer", "rms", "batch", "none")
 # The first three are added to the embeddings, the others act inside self-attention.
 POSITIONS = ("sinusoidal", "tensor2tensor", "learned", "rotary", "relative", "alibi", "none")
 SCORES = ("scaled_dot_product", "dot_product", "additive")
+RECURRENCES = ("ssru",)
 SHARING = ("all", "target_output", "none")
 
 # Shazeer 2020 (arXiv 2002.05202): activation(x W) * (x V), by the name of the pair.
@@ -97,6 +98,10 @@ class TransformerConfig:
             with the length, not with its square.
         attention_window: Self-attention sees the `attention_window` nearest tokens to each side,
             itself included; time and memory grow with the length alone.
+        decoder_recurrence: What stands in the decoder in the place of self-attention: `"ssru"`, the
+            Simpler Simple Recurrent Unit (Kim et al. 2019), whose steps cost the same at every
+            position. Positions are still added; `"rotary"`, `"relative"`, `"alibi"` and
+            `attention_window` act in the encoder alone. Self-attention when `None`.
         packed: Whether a row may hold several pairs in training, kept apart by their EOS and BOS.
             A row of one pair gives the same as without.
         dropout: Rate for sub-layer outputs and for embeddings, as in section 5.4 of the paper.
@@ -147,6 +152,7 @@ Received: model_dim=10, num_heads=4
     attention_score: str = "scaled_dot_product"
     attention_chunk: int | None = None
     attention_window: int | None = None
+    decoder_recurrence: str | None = None
     packed: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -194,6 +200,7 @@ Received: model_dim=10, num_heads=4
         check_choice(RESIDUALS, residual=self.residual)
         check_choice(NORMALIZATIONS, normalization=self.normalization)
         check_choice(SCORES, attention_score=self.attention_score)
+        check_choice((None, *RECURRENCES), decoder_recurrence=self.decoder_recurrence)
         check_positive(norm_epsilon=self.norm_epsilon)
         check_rate(
             dropout=self.dropout,

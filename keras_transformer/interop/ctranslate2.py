@@ -106,6 +106,7 @@ _OPTIONS = {
     "attention_score": ("scaled_dot_product",),
     "attention_window": (None,),
     "embedding_sharing": ("all",),
+    "decoder_recurrence": (None,),
 }
 
 

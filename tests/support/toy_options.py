@@ -64,6 +64,8 @@ OPTIONS = {
     "attention_chunk": dict(attention_chunk=2),
     "attention_window": dict(attention_window=2),
     "use_bias": dict(use_bias=False),
+    "ssru": dict(decoder_recurrence="ssru"),
+    "ssru, packed": dict(decoder_recurrence="ssru", packed=True),
     "gelu": dict(activation="gelu"),
     "glu": dict(activation="glu"),
     "reglu": dict(activation="reglu"),
@@ -95,6 +97,13 @@ OPTIONS = {
         **POSITIONS,
         **dict(embedding_sharing="none", residual="pre", activation="gelu"),
     },
+    "ssru, tensor2tensor": {
+        **dict(decoder_recurrence="ssru", positions="tensor2tensor", decoder_layers=2),
+    },
+    "ssru, relative, window, pre, no bias": {
+        **dict(decoder_recurrence="ssru", positions="relative", attention_window=2),
+        **dict(residual="pre", use_bias=False, decoder_layers=2),
+    },
     "no norm, no feed-forward": dict(normalization="none", use_feed_forward=False),
     "no positions, no residual": dict(positions="none", use_residual=False),
 }
@@ -103,9 +112,9 @@ every_option = pytest.mark.parametrize("name", OPTIONS)
 EXPORTED = (
     *("the paper's", "tensor2tensor", "like Llama", "like T5", "rotary, window, b2t"),
     *("alibi, chunk, additive", "relative, window, pre, batch", "learned, nothing shared, gelu"),
-    *("no norm, no feed-forward", "no positions, no residual"),
+    *("no norm, no feed-forward", "no positions, no residual", "ssru, tensor2tensor"),
 )
-COMBINED = (*EXPORTED, "packed", "packed, relative")
+COMBINED = (*EXPORTED, "packed", "packed, relative", "ssru, packed")
 
 
 def randomise_all(layer, seed=7):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import numpy_reference as reference
 import pytest
-from backend import array, compiled, dtype_of, gradients, in_graph
+from backend import array, compiled, dtype_of, gradients, in_graph, tensorflow_only
 from keras import ops
 from toy_model import D, F, H, N, U, randomise
 
@@ -112,7 +112,7 @@ def test_a_step_of_beams_is_one_of_each():
 @pytest.mark.parametrize(
     ("policy", "wanted"),
     [("float32", "float32"), ("mixed_float16", "float32"), ("bfloat16", "float32"),
-     ("float64", "float64")],
+     pytest.param("float64", "float64", marks=tensorflow_only("64 bits without a setting"))],
 )  # fmt: skip
 def test_the_state_is_float32_at_least(policy, wanted):
     layer = made(dtype=policy)

@@ -78,9 +78,11 @@ def check_flag(*, optional=False, **flags):
             raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
 
 
-def check_positive(**values):
-    """Raises ValueError unless every named argument is a number above 0."""
+def check_positive(*, optional=False, **values):
+    """Raises ValueError unless every named argument is a number above 0 (or an optional None)."""
     for name, value in values.items():
+        if optional and value is None:
+            continue
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
             raise ValueError(f"`{name}` must be a number above 0. Received: {name}={value!r}")
 

@@ -8,6 +8,7 @@ from keras_transformer.arguments import (
     check_block,
     check_buckets,
     check_choice,
+    check_count,
     check_flag,
     check_key_dim,
     check_name,
@@ -24,12 +25,27 @@ NORMALIZATIONS = ("layer", "rms", "batch", "none")
 POSITIONS = ("sinusoidal", "tensor2tensor", "learned", "rotary", "relative", "alibi", "none")
 SCORES = ("scaled_dot_product", "dot_product", "additive")
 RECURRENCES = ("ssru",)
-SHARING = ("all", "target_output", "none")
+SHARING = ("all", "target_output", "source_target", "none")
 
 # Shazeer 2020 (arXiv 2002.05202): activation(x W) * (x V), by the name of the pair.
-GATED_ACTIVATIONS = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+GATED_ACTIVATIONS = {
+    **{"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"},
+    "geglu_tanh": "gelu_tanh",
+}
 ACTIVATIONS = (
-    *("relu", "gelu", "silu", "swish", "elu", "selu", "celu", "leaky_relu", "relu6", "mish"),
+    *(
+        "relu",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "swish",
+        "elu",
+        "selu",
+        "celu",
+        "leaky_relu",
+        "relu6",
+        "mish",
+    ),
     *("softplus", "softsign", "squareplus", "tanh", "sigmoid", "hard_sigmoid", "hard_silu"),
     *("hard_swish", "hard_tanh", "exponential", "linear"),
     *GATED_ACTIVATIONS,
@@ -66,7 +82,10 @@ class TransformerConfig:
             `target_vocab_size`.
         target_vocab_size: Ids of the target where it has a vocabulary of its own.
         embedding_sharing: Which matrices are one: `"all"` (the paper: source, target and output),
-            `"target_output"`, or `"none"`.
+            `"target_output"`, `"source_target"` (T5 v1.1: the output has its own), or `"none"`.
+        embedding_scale: Factor of the embeddings that come in; sqrt(D), the paper's, when `None`.
+        embedding_norm: Whether a norm follows the sum of embeddings and positions (BART).
+        output_bias: Whether the logits have a bias, (V,) (Marian).
         model_dim: Width of every layer's input and output (D, the paper's d_model).
         num_heads: Attention heads (N, the paper's h).
         encoder_layers: Encoder blocks.
@@ -75,12 +94,16 @@ class TransformerConfig:
         key_dim: Query and key width per head (H, d_k); `model_dim // num_heads` when `None`.
         value_dim: Value width per head (U, d_v); `key_dim` when `None`.
         activation: Of the feed-forward layer: a Keras name, or a gated pair of
-            `GATED_ACTIVATIONS`, such as `"swiglu"`.
+            `GATED_ACTIVATIONS`, such as `"swiglu"`; `"gelu_tanh"` and `"geglu_tanh"` are GELU by
+            its approximation with a hyperbolic tangent.
         use_bias: Whether attention's projections have biases.
+        feed_forward_bias: Whether the products of the feed-forward layer have biases.
         positions: `"sinusoidal"` (the paper), `"tensor2tensor"` (its first code: all sines, then
             all cosines), `"learned"`, `"rotary"` (RoFormer), `"relative"` (T5), `"alibi"`, or
             `"none"`.
         max_positions: Rows of the learned table; the longest sequence there is.
+        first_position: Number of a sequence's first position, for the two kinds of sinusoids (2
+            in fairseq and its descendants).
         relative_buckets: Distances that `"relative"` tells apart.
         relative_max_distance: The distance from which all share the last bucket.
         residual: Where the norm stands: `"post"` (the paper, after the residual sum), `"pre"`
@@ -102,6 +125,9 @@ class TransformerConfig:
             Simpler Simple Recurrent Unit (Kim et al. 2019), whose steps cost the same at every
             position. Positions are still added; `"rotary"`, `"relative"`, `"alibi"` and
             `attention_window` act in the encoder alone. Self-attention when `None`.
+        alignment_layer: The decoder block whose cross-attention says what a token comes from; the
+            last but one when `None`.
+        alignment_head: The head of it that says so; the mean of all when `None`.
         packed: Whether a row may hold several pairs in training, kept apart by their EOS and BOS.
             A row of one pair gives the same as without.
         dropout: Rate for sub-layer outputs and for embeddings, as in section 5.4 of the paper.
@@ -109,7 +135,7 @@ class TransformerConfig:
         intermediate_dropout: Rate inside the feed-forward layer.
         pad_id: Id that fills the end of a row; never attended to, never scored.
         unk_id: Id of a piece that the vocabulary lacks.
-        bos_id: Id that starts the decoder's input; may be the pad's.
+        bos_id: Id that starts the decoder's input; may be the pad's (T5) or EOS' (M2M-100).
         eos_id: Id that ends source and target.
 
     Raises:
@@ -130,6 +156,9 @@ Received: model_dim=10, num_heads=4
     vocab_size: int
     target_vocab_size: int | None = None
     embedding_sharing: str = "all"
+    embedding_scale: float | None = None
+    embedding_norm: bool = False
+    output_bias: bool = False
     model_dim: int = 512
     num_heads: int = 8
     encoder_layers: int = 6
@@ -139,8 +168,10 @@ Received: model_dim=10, num_heads=4
     value_dim: int | None = None
     activation: str = "relu"
     use_bias: bool = True
+    feed_forward_bias: bool = True
     positions: str = "sinusoidal"
     max_positions: int | None = None
+    first_position: int = 0
     relative_buckets: int = 32
     relative_max_distance: int = 128
     residual: str = "post"
@@ -153,6 +184,8 @@ Received: model_dim=10, num_heads=4
     attention_chunk: int | None = None
     attention_window: int | None = None
     decoder_recurrence: str | None = None
+    alignment_layer: int | None = None
+    alignment_head: int | None = None
     packed: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -169,7 +202,10 @@ Received: model_dim=10, num_heads=4
 
     def _check_fields(self):
         check_flag(
+            embedding_norm=self.embedding_norm,
+            output_bias=self.output_bias,
             use_bias=self.use_bias,
+            feed_forward_bias=self.feed_forward_bias,
             use_residual=self.use_residual,
             use_feed_forward=self.use_feed_forward,
             packed=self.packed,
@@ -194,6 +230,7 @@ Received: model_dim=10, num_heads=4
             attention_chunk=self.attention_chunk,
             attention_window=self.attention_window,
         )
+        check_count(first_position=self.first_position)
         check_choice(SHARING, embedding_sharing=self.embedding_sharing)
         check_choice(ACTIVATIONS, activation=self.activation)
         check_choice(POSITIONS, positions=self.positions)
@@ -202,6 +239,7 @@ Received: model_dim=10, num_heads=4
         check_choice(SCORES, attention_score=self.attention_score)
         check_choice((None, *RECURRENCES), decoder_recurrence=self.decoder_recurrence)
         check_positive(norm_epsilon=self.norm_epsilon)
+        check_positive(optional=True, embedding_scale=self.embedding_scale)
         check_rate(
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
@@ -233,19 +271,37 @@ Received: model_dim=10, num_heads=4
                 "`packed` does not go with `attention_chunk` and `attention_window`. Received: "
                 f"attention_chunk={self.attention_chunk}, attention_window={self.attention_window}"
             )
-        if self.packed and self.bos_id == self.pad_id:
+        if self.packed and self.bos_id in (self.pad_id, self.eos_id):
             raise ValueError(
                 "`packed` needs a `bos_id` of its own, which tells where a target begins. "
-                f"Received: bos_id={self.bos_id}, pad_id={self.pad_id}"
+                f"Received: bos_id={self.bos_id}, pad_id={self.pad_id}, eos_id={self.eos_id}"
             )
-        if self.embedding_sharing == "all" and self.target_vocab_size not in (
-            None,
-            self.vocab_size,
-        ):
+        self._check_embeddings()
+        for name, count in (("layer", self.decoder_layers), ("head", self.num_heads)):
+            value = getattr(self, f"alignment_{name}")
+            if value is not None and not (type(value) is int and 0 <= value < count):
+                raise ValueError(
+                    f"`alignment_{name}` must be an integer in [0, {count}). Received: {value!r}"
+                )
+
+    def _check_embeddings(self):
+        shares_source = self.embedding_sharing in ("all", "source_target")
+        if shares_source and self.target_vocab_size not in (None, self.vocab_size):
             raise ValueError(
                 "`embedding_sharing` must be 'target_output' or 'none' where source and target "
-                "have different vocabularies. Received: embedding_sharing='all', "
+                "have different vocabularies. Received: "
+                f"embedding_sharing={self.embedding_sharing!r}, "
                 f"vocab_size={self.vocab_size}, target_vocab_size={self.target_vocab_size}"
+            )
+        if self.embedding_norm and self.normalization == "none":
+            raise ValueError(
+                "`embedding_norm` needs a normalization. Received: embedding_norm=True, "
+                "normalization='none'"
+            )
+        if self.first_position and self.positions not in ("sinusoidal", "tensor2tensor"):
+            raise ValueError(
+                "`first_position` is for sinusoidal and tensor2tensor positions. Received: "
+                f"first_position={self.first_position}, positions={self.positions!r}"
             )
 
     def _check_special_ids(self):
@@ -256,10 +312,10 @@ Received: model_dim=10, num_heads=4
                     f"`{name}` must be an id in [0, vocab_size). Received: {name}={value!r}, "
                     f"vocab_size={smallest}"
                 )
-        if self.eos_id in (self.pad_id, self.bos_id):
+        if self.eos_id == self.pad_id:
             raise ValueError(
-                "`eos_id` must be another id than `pad_id` and `bos_id`. Received: "
-                f"pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id}"
+                "`eos_id` must be another id than `pad_id`. Received: "
+                f"pad_id={self.pad_id}, eos_id={self.eos_id}"
             )
 
     @property

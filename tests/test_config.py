@@ -87,16 +87,46 @@ def test_special_ids_are_checked(name, value):
         toy_config(**{name: value})
 
 
-@pytest.mark.parametrize("same", [("pad_id", "eos_id"), ("bos_id", "eos_id")])
-def test_eos_is_an_id_of_its_own(same):
-    with pytest.raises(
-        ValueError, match="another id than `pad_id` and `bos_id`. Received: pad_id="
-    ):
-        toy_config(**dict.fromkeys(same, 9))
+def test_eos_is_no_pad():
+    with pytest.raises(ValueError, match="another id than `pad_id`. Received: pad_id=9, eos_id=9"):
+        toy_config(pad_id=9, eos_id=9)
 
 
-def test_bos_may_be_the_pad():
-    assert toy_config(pad_id=9, bos_id=9).bos_id == 9
+@pytest.mark.parametrize("other", ["pad_id", "eos_id"])
+def test_bos_may_be_the_pad_or_eos(other):
+    assert toy_config(**{other: 9, "bos_id": 9}).bos_id == 9
+    with pytest.raises(ValueError, match="`packed` needs a `bos_id` of its own.*bos_id=9"):
+        toy_config(**{other: 9, "bos_id": 9}, packed=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(embedding_scale=0), "`embedding_scale` must be a number above 0. Received: .*=0"),
+        (dict(embedding_norm=1), "`embedding_norm` must be True or False. Received: .*=1"),
+        (
+            dict(embedding_norm=True, normalization="none"),
+            "`embedding_norm` needs a normalization. Received: .*normalization='none'",
+        ),
+        (dict(output_bias="no"), "`output_bias` must be True or False. Received: .*='no'"),
+        (dict(feed_forward_bias=None), "`feed_forward_bias` must be True or False."),
+        (dict(first_position=-1), "`first_position` must be an integer of at least 0."),
+        (
+            dict(first_position=2, positions="rotary", key_dim=2),
+            "`first_position` is for sinusoidal and tensor2tensor positions. Received: .*'rotary'",
+        ),
+        (dict(alignment_layer=2), r"`alignment_layer` must be an integer in \[0, 2\). Received: 2"),
+        (dict(alignment_head=-1), r"`alignment_head` must be an integer in \[0, 3\). Received: -1"),
+        (
+            dict(embedding_sharing="source_target", target_vocab_size=29),
+            "must be 'target_output' or 'none' where.*embedding_sharing='source_target', vocab",
+        ),
+    ],
+    ids=str,
+)
+def test_options_of_pretrained_models_are_checked(fields, message):
+    with pytest.raises(ValueError, match=message):
+        toy_config(**fields)
 
 
 def test_heads_must_divide_the_width_unless_their_width_is_given():

@@ -49,8 +49,12 @@ class Constraints:
 
     @property
     def control_ids(self):
-        """Pad and BOS, in order: training never scores them, and no row goes on with them."""
-        return sorted({self.special_ids.pad_id, self.special_ids.bos_id})
+        """Pad and BOS, in order: training never scores them, and no row goes on with them.
+
+        A BOS that is EOS too is none of them.
+        """
+        ids = self.special_ids
+        return sorted({ids.pad_id, ids.bos_id} - {ids.eos_id})
 
     def without_controls(self, logits):
         """(R, V) logits as float32, IMPOSSIBLE at the `control_ids`."""

@@ -69,9 +69,10 @@ def align(
         source_ids: (B, S) int32, pieces and EOS, then pads.
         target_ids: (B, T) int32, pieces and EOS if there is one, then pads; no BOS.
         layer: Decoder block whose cross-attention is read, from 0, or from the end if negative.
-            By default the last but one, if there are two: its heads' mean agrees best with
-            alignments made by people (Garg et al. 2019, arXiv 1909.02074, sec. 4.1).
-        head: One of its heads; the mean of all when `None`.
+            By default the config's `alignment_layer` and `alignment_head`; where it has none, the
+            last but one, if there are two: its heads' mean agrees best with alignments made by
+            people (Garg et al. 2019, arXiv 1909.02074, sec. 4.1).
+        head: One of its heads; the mean of all when `None` and a layer is given.
 
     Returns:
         An `Alignment`.
@@ -118,7 +119,9 @@ def _checked(model, layer, head):
             f"{type(model).__name__}"
         )
     layers, heads = model.config.decoder_layers, model.config.num_heads
-    layer = alignment_layer(model.config) if layer is None else layer
+    if layer is None:
+        layer = alignment_layer(model.config)
+        head = model.config.alignment_head if head is None else head
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if value is not None and not -count <= value < count:
             raise ValueError(f"`{name}` must be in [-{count}, {count}). Received: {name}={value}")

@@ -14,6 +14,7 @@ from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
     "silu": "SWISH",
     "swish": "SWISH",
     "tanh": "Tanh",
@@ -68,6 +69,7 @@ def save_ctranslate2(
         config.num_heads,
         pre_norm=config.has_final_norm,
         activation=specs.Activation[_ACTIVATIONS[config.activation]],
+        layernorm_embedding=config.embedding_norm,
     )
     _set_weights(spec, model, max_length)
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
@@ -98,6 +100,7 @@ _QUANTIZATIONS = (
 _OPTIONS = {
     "activation": tuple(_ACTIVATIONS),
     "use_bias": (True,),
+    "feed_forward_bias": (True,),
     "positions": ("sinusoidal", "tensor2tensor"),
     "residual": ("post", "pre"),
     "use_residual": (True,),
@@ -105,7 +108,7 @@ _OPTIONS = {
     "normalization": ("layer",),
     "attention_score": ("scaled_dot_product",),
     "attention_window": (None,),
-    "embedding_sharing": ("all",),
+    "embedding_sharing": ("all", "source_target"),
     "decoder_recurrence": (None,),
 }
 
@@ -132,15 +135,28 @@ def _check_options(config):
 
 
 def _set_weights(spec, model, max_length):
+    config = model.config
     embeddings = _array(model.get_layer("embedding").embeddings)
-    layout = "split" if model.config.positions == "tensor2tensor" else "interleaved"
-    positions = sinusoidal_encoding(ops.arange(max_length), embeddings.shape[1], layout)
-    positions = _array(positions)
+    output = model.get_layer(
+        "embedding" if config.embedding_sharing == "all" else "output_embedding"
+    )
+    layout = "split" if config.positions == "tensor2tensor" else "interleaved"
+    numbers = config.first_position + ops.arange(max_length)
+    positions = _array(sinusoidal_encoding(numbers, config.model_dim, layout))
+    spec.decoder.projection.weight = _array(output.embeddings)
+    if config.output_bias:
+        spec.decoder.projection.bias = _array(output.output_bias)
+    if config.embedding_scale is not None:  # it knows sqrt(D) and none
+        scale = config.embedding_scale
+        spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = False
+        embeddings = embeddings * np.float32(scale)
     spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = embeddings
-    spec.decoder.projection.weight = embeddings
     for name, side in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         side.position_encodings.encodings = positions
-        if model.config.residual == "pre":
+        if config.embedding_norm:
+            layer = {"encoder": "source", "decoder": "target"}[name] + "_embedding_norm"
+            _set_norm(side.layernorm_embedding, model.get_layer(layer))
+        if config.residual == "pre":
             _set_norm(side.layer_norm, model.get_layer(f"{name}_norm"))
         for index, layer in enumerate(side.layer):
             block = model.get_layer(f"{name}_{index}")

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.config import ACTIVATIONS, GATED_ACTIVATIONS, TransformerConfig
+from keras_transformer.layers.feed_forward import activation_function
 from keras_transformer.models import Transformer
 
 # The final norm of tf-models' decoder has this epsilon whatever `norm_epsilon` says.
@@ -235,7 +236,7 @@ def _activation(encoder_blocks, decoder_blocks):
     for name in ACTIVATIONS:
         if name in GATED_ACTIVATIONS:
             continue
-        ours = ops.convert_to_numpy(keras.activations.get(name)(ops.convert_to_tensor(inputs)))
+        ours = ops.convert_to_numpy(activation_function(name)(ops.convert_to_tensor(inputs)))
         if all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for theirs in outputs):
             return name
     names = dict.fromkeys(getattr(layer.activation, "__name__", "?") for layer in layers)

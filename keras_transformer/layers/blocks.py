@@ -42,8 +42,8 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
     OPTIONS = (
         *("num_heads", "key_dim", "intermediate_dim", "value_dim", "dropout", "attention_dropout"),
         *("intermediate_dropout", "activation", "residual", "normalization", "norm_epsilon"),
-        *("use_residual", "use_feed_forward", "use_bias", "attention_score", "rotary"),
-        *("attention_chunk", "attention_window"),
+        *("use_residual", "use_feed_forward", "use_bias", "feed_forward_bias"),
+        *("attention_score", "rotary", "attention_chunk", "attention_window"),
     )
 
     def __init__(
@@ -62,6 +62,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         use_residual: bool = True,
         use_feed_forward: bool = True,
         use_bias: bool = True,
+        feed_forward_bias: bool = True,
         attention_score: str = "scaled_dot_product",
         rotary: bool = False,
         attention_chunk: int | None = None,
@@ -77,6 +78,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         check_rate(intermediate_dropout=intermediate_dropout)
         check_positive(norm_epsilon=norm_epsilon)
         check_flag(use_residual=use_residual, use_feed_forward=use_feed_forward)
+        check_flag(feed_forward_bias=feed_forward_bias)
         check_block(residual, use_residual, use_feed_forward)
         self.num_heads = num_heads
         self.key_dim = key_dim
@@ -92,6 +94,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         self.use_residual = use_residual
         self.use_feed_forward = use_feed_forward
         self.use_bias = use_bias
+        self.feed_forward_bias = feed_forward_bias
         self.attention_score = attention_score
         self.rotary = rotary
         self.attention_chunk = attention_chunk
@@ -167,6 +170,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
 
     def _build_feed_forward(self, input_shape):
         options = dict(activation=self.activation, dropout=self.intermediate_dropout)
+        options.update(use_bias=self.feed_forward_bias)
         options.update(dtype=self.dtype_policy, name="feed_forward")
         self.feed_forward = PositionwiseFFN(self.intermediate_dim, **options)
         self.feed_forward.build(input_shape)
@@ -208,6 +212,7 @@ class EncoderBlock(TransformerBlock):
         use_residual: Whether there are residual paths.
         use_feed_forward: Whether there is a feed-forward network.
         use_bias: Whether attention's projections have biases.
+        feed_forward_bias: Whether the products of the feed-forward network have biases.
         attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
         rotary: Whether queries and keys are rotated by their position.
         attention_chunk: Queries that attend at once, for less memory; all when `None`.

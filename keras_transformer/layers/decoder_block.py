@@ -34,7 +34,8 @@ class DecoderBlock(TransformerBlock):
         norm_epsilon: Added to the variance.
         use_residual: Whether there are residual paths.
         use_feed_forward: Whether there is a feed-forward network.
-        use_bias: Whether attention's projections have biases.
+        use_bias: Whether attention's projections, and a recurrence's gate, have biases.
+        feed_forward_bias: Whether the products of the feed-forward network have biases.
         attention_score: `"scaled_dot_product"` (the paper), `"dot_product"` or `"additive"`.
         rotary: Whether self-attention rotates queries and keys by their position.
         attention_chunk: Queries that attend at once, for less memory; all when `None`.
@@ -88,6 +89,7 @@ class DecoderBlock(TransformerBlock):
         use_residual: bool = True,
         use_feed_forward: bool = True,
         use_bias: bool = True,
+        feed_forward_bias: bool = True,
         attention_score: str = "scaled_dot_product",
         rotary: bool = False,
         attention_chunk: int | None = None,
@@ -110,6 +112,7 @@ class DecoderBlock(TransformerBlock):
             use_residual,
             use_feed_forward,
             use_bias,
+            feed_forward_bias,
             attention_score,
             rotary,
             attention_chunk,

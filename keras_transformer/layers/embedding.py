@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.arguments import check_size
+from keras_transformer.arguments import check_flag, check_positive, check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering import prepacked
 from keras_transformer.layers.projection import reshape
@@ -15,17 +15,19 @@ from keras_transformer.typing import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenEmbedding(BaseLayer, keras.layers.Layer):
-    """Rows of one (V, D) matrix, scaled by sqrt(D); with `reverse`, the logits of that matrix.
+    """Rows of one (V, D) matrix, scaled; with `reverse`, the logits of that matrix.
 
-    The scale makes embeddings of standard deviation 1 from a matrix of standard deviation
-    D^-0.5, which is what the tied output projection needs. No Keras mask is made: which ids
-    are padding is the model's business, and a padding id may be any id.
+    The paper's scale, sqrt(D), makes embeddings of standard deviation 1 from a matrix of standard
+    deviation D^-0.5, which is what the tied output projection needs. No Keras mask is made: which
+    ids are padding is the model's business, and a padding id may be any id.
 
     Args:
         vocab_size: Rows V.
         dim: Width D.
         embeddings_initializer: Initializer of the matrix; normal with standard deviation
             D^-0.5 when `None`.
+        embedding_scale: Factor of the rows; sqrt(D) when `None`.
+        output_bias: Whether the logits have a bias, (V,) float32.
 
     Call arguments:
         inputs: (B, T) integer ids in [0, V), or (B, T, D) states with `reverse=True`.
@@ -47,15 +49,22 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         vocab_size: int,
         dim: int,
         embeddings_initializer: str | dict | keras.initializers.Initializer | None = None,
+        embedding_scale: float | None = None,
+        output_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_size(vocab_size=vocab_size, dim=dim)
+        check_positive(optional=True, embedding_scale=embedding_scale)
+        check_flag(output_bias=output_bias)
         self.vocab_size = vocab_size
         self.dim = dim
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer or keras.initializers.RandomNormal(stddev=dim**-0.5)
         )
+        self.embedding_scale = embedding_scale
+        self.has_output_bias = output_bias
+        self.output_bias = None
 
     def build(self, input_shape):
         self.embeddings = self.add_weight(
@@ -63,6 +72,10 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             shape=(self.vocab_size, self.dim),
             initializer=self.embeddings_initializer,
         )
+        if self.has_output_bias:
+            self.output_bias = self.add_weight(
+                name="output_bias", shape=(self.vocab_size,), initializer="zeros", autocast=False
+            )
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if reverse:
@@ -73,7 +86,9 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         """The call for ids that are known to be in [0, V), such as those that a search chose."""
         # Flat ids: one row lookup, which the LiteRT exporter quantizes together with the logits.
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
-        return reshape(rows * math.sqrt(self.dim), (*ops.shape(ids), self.dim))
+        scale = math.sqrt(self.dim) if self.embedding_scale is None else self.embedding_scale
+        rows = rows if scale == 1 else rows * scale
+        return reshape(rows, (*ops.shape(ids), self.dim))
 
     def vocab_first_logits(self, states: Tensor) -> Tensor:
         """(B, T, D) states -> (V, B * T) float32 logits, for a search that XLA compiles.
@@ -83,7 +98,10 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         """
         columns = ops.transpose(ops.reshape(states, (-1, self.dim)))
         table = ops.cast(self.embeddings, self.compute_dtype)
-        return ops.cast(ops.matmul(table, ops.cast(columns, table.dtype)), "float32")
+        logits = ops.cast(ops.matmul(table, ops.cast(columns, table.dtype)), "float32")
+        if self.output_bias is None:
+            return logits
+        return logits + ops.expand_dims(ops.cast(self.output_bias, "float32"), 1)
 
     def prepacked_kernel(self, in_blocks):
         """The kernel of the logits for `prepacked`: `ColumnBlocks`, or the transposed matrix.
@@ -110,6 +128,8 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             "vocab_size": self.vocab_size,
             "dim": self.dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "embedding_scale": self.embedding_scale,
+            "output_bias": self.has_output_bias,
         }
 
     def _logits(self, states):
@@ -117,7 +137,10 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         kernel = ops.transpose(self.embeddings) if kernel is None else kernel
         leading = ops.shape(states)[:-1]
         logits = prepacked.product(ops.reshape(states, (-1, self.dim)), kernel)
-        return reshape(ops.cast(logits, "float32"), (*leading, self.vocab_size))
+        logits = ops.cast(logits, "float32")
+        if self.output_bias is not None:
+            logits = logits + ops.cast(self.output_bias, "float32")
+        return reshape(logits, (*leading, self.vocab_size))
 
     def _checked_lookup(self, ids):
         known = ops.logical_and(ids >= 0, ids < self.vocab_size)

@@ -1,5 +1,6 @@
 """Position-wise feed-forward network: section 3.3 of the paper."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
         intermediate_dim: Inner width F.
         output_dim: Output width; that of the input when `None`.
         activation: Name of a Keras activation, or a callable; the paper's is `"relu"`. The
-            gated pairs are `"glu"` (sigmoid), `"reglu"`, `"geglu"` and `"swiglu"` (silu).
+            gated pairs are `"glu"` (sigmoid), `"reglu"`, `"geglu"`, `"geglu_tanh"` and `"swiglu"`
+            (silu). `"gelu_tanh"` is GELU by its approximation with a hyperbolic tangent.
         dropout: Rate for the inner activations. The paper has none there.
         use_bias: Whether the two products have biases.
         kernel_initializer: Initializer of both kernels.
@@ -61,7 +63,7 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
         self.intermediate_dim = intermediate_dim
         self.output_dim = output_dim
         self.activation = activation_of(activation)
-        self.is_gated = isinstance(self.activation, str)
+        self.is_gated = isinstance(activation, str) and activation in GATED_ACTIVATIONS
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -83,10 +85,10 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         hidden_BTF = self.intermediate(inputs)
         if self.is_gated:
-            function = keras.activations.get(GATED_ACTIVATIONS[self.activation])
+            function = activation_function(GATED_ACTIVATIONS[self.activation])
             hidden_BTF = function(self.gate(inputs)) * hidden_BTF
         else:
-            hidden_BTF = self.activation(hidden_BTF)
+            hidden_BTF = activation_function(self.activation)(hidden_BTF)
         return self.outer(self.dropout_layer(hidden_BTF, training=training))
 
     def compute_output_shape(self, input_shape):
@@ -106,13 +108,20 @@ class PositionwiseFFN(BaseLayer, keras.layers.Layer):
 
 
 def activation_of(identifier):
-    """A Keras activation, or the name of a gated pair as it is.
+    """A Keras activation; a name that Keras does not have, of ours or of a gated pair, as it is.
 
     Raises:
-        ValueError: if Keras knows no such activation.
+        ValueError: if neither knows such an activation.
     """
-    is_gated = isinstance(identifier, str) and identifier in GATED_ACTIVATIONS
-    return identifier if is_gated else keras.activations.get(identifier)
+    is_ours = isinstance(identifier, str) and identifier in ("gelu_tanh", *GATED_ACTIVATIONS)
+    return identifier if is_ours else keras.activations.get(identifier)
+
+
+def activation_function(activation):
+    """The function of what `activation_of` gave, or of the name of one that is not gated."""
+    if isinstance(activation, str) and activation == "gelu_tanh":
+        return functools.partial(keras.activations.gelu, approximate=True)
+    return keras.activations.get(activation)
 
 
 def serialized_activation(activation):

@@ -16,7 +16,7 @@ class LanguageModel(TransformerModel):
 
     It has `decoder_layers` blocks of causal self-attention over `target_vocab_size` (or else
     `vocab_size`) ids, and nothing of the config's encoder. Input and output embeddings are one
-    matrix, unless `embedding_sharing` is `"none"`. A row starts with `bos_id`.
+    matrix, unless `embedding_sharing` is `"none"` or `"source_target"`. A row starts with `bos_id`.
 
     Args:
         config: A `TransformerConfig`.
@@ -38,9 +38,11 @@ class LanguageModel(TransformerModel):
                 "`decoder_recurrence` is for a Transformer. Received: LanguageModel with "
                 f"decoder_recurrence={config.decoder_recurrence!r}"
             )
-        embedding = output = token_embedding(config.target_size, config, dtype, "embedding")
-        if config.embedding_sharing == "none":
-            output = token_embedding(config.target_size, config, dtype, "output_embedding")
+        is_tied = config.embedding_sharing in ("all", "target_output")
+        size = config.target_size
+        embedding = output = token_embedding(size, config, dtype, "embedding", is_tied)
+        if not is_tied:
+            output = token_embedding(size, config, dtype, "output_embedding", True)
         blocks = encoder_blocks(config, config.decoder_layers, "decoder", dtype)
         decoder = Stack(config, "target", embedding, blocks, dtype)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")

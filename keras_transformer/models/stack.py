@@ -41,6 +41,9 @@ class Stack:
         self.config = config
         self.embedding = embedding
         self.positions = added_positions(config, dtype, f"{side}_positions")
+        self.embedding_norm = None
+        if config.embedding_norm:
+            self.embedding_norm = _norm(config, dtype, f"{side}_embedding_norm")
         # A recurrence needs no slots, and nothing that says which of them a token sees.
         self.is_recurrent = side == "target" and config.decoder_recurrence is not None
         self.position_bias = None if self.is_recurrent else _position_bias(config, side, dtype)
@@ -49,7 +52,7 @@ class Stack:
         self.norm = None
         if config.has_final_norm:
             name = {"source": "encoder_norm", "target": "decoder_norm"}[side]
-            self.norm = normalization_of(config.normalization, config.norm_epsilon, dtype, name)
+            self.norm = _norm(config, dtype, name)
 
     def encode(self, ids, mask, causal=False, scores=None, positions=None):
         """(B, S) ids -> (B, S, D) states.
@@ -123,7 +126,8 @@ class Stack:
         states = self.embedding.lookup(token_ids)
         if self.positions is not None:
             where = {"positions": slots.positions} if beams > 1 else {"first_position": position}
-            states = self.positions(states, **where)
+            states = self.positions(states, **self._counted(**where))
+        states = normalized(self.embedding_norm, states)
         options, blocks = {}, []
         if not isinstance(cache.memory_bias, tuple):
             options["memory_bias"] = cache.memory_bias
@@ -163,12 +167,21 @@ class Stack:
         """The first block's input, and what every block is called with."""
         states = self.embedding(ids)
         if self.positions is not None:
-            states = self.positions(states, positions=positions)
+            states = self.positions(states, **self._counted(positions=positions))
+        padding_mask = self._padding_for_batch_norm(ids)
+        states = normalized(self.embedding_norm, states, padding_mask=padding_mask)
         states = self.dropout(states)
-        options = {"padding_mask": self._padding_for_batch_norm(ids)}
+        options = {"padding_mask": padding_mask}
         if self.position_bias is not None:
             options["position_bias"] = self.position_bias(states)
         return states, options
+
+    def _counted(self, first_position=0, positions=None):
+        """What `positions` is called with: positions counted from `config.first_position` on."""
+        first = self.config.first_position
+        if positions is None:
+            return {"first_position": first_position + first if first else first_position}
+        return {"positions": positions + first if first else positions}
 
     def _leave(self, states, ids):
         return normalized(self.norm, states, padding_mask=self._padding_for_batch_norm(ids))
@@ -195,9 +208,16 @@ def decoder_blocks(config, dtype):
     return tuple(DecoderBlock(**options, name=f"decoder_{index}") for index in count)
 
 
-def token_embedding(vocab_size, config, dtype, name):
-    """A (V, D) embedding."""
-    return TokenEmbedding(vocab_size, config.model_dim, dtype=dtype, name=name)
+def token_embedding(vocab_size, config, dtype, name, makes_logits):
+    """A (V, D) embedding; if it makes logits, with their bias where the config has one."""
+    return TokenEmbedding(
+        vocab_size,
+        config.model_dim,
+        embedding_scale=config.embedding_scale,
+        output_bias=makes_logits and config.output_bias,
+        dtype=dtype,
+        name=name,
+    )
 
 
 def step_logits(output, states, beams, vocab_first):
@@ -217,6 +237,10 @@ def added_positions(config, dtype, name):
     if config.positions == "learned":
         return LearnedPositions(config.max_positions, dtype=dtype, name=name)
     return None
+
+
+def _norm(config, dtype, name):
+    return normalization_of(config.normalization, config.norm_epsilon, dtype, name)
 
 
 def _position_bias(config, side, dtype):

@@ -124,8 +124,8 @@ class Transformer(TransformerModel):
                 the cache's `max_length`.
             beams: As given to `start`; B is then B * K.
             return_attention_scores: Whether to return, third, (B, T, S) float32 weights of the
-                source too, with beams (B, K, S): the mean over the heads of the block that
-                `decoding.align` reads.
+                source too, with beams (B, K, S): those that `decoding.align` reads, of the
+                config's `alignment_layer` and `alignment_head`.
             vocab_first: Whether the logits are to come as (V, B); T is 1 then.
 
         Returns:
@@ -137,7 +137,9 @@ class Transformer(TransformerModel):
         if not return_attention_scores:
             return logits, cache
         weights_BNTS = ops.cast(scores[alignment_layer(self.config)], "float32")
-        return logits, cache, ops.mean(weights_BNTS, axis=1)
+        head = self.config.alignment_head
+        weights_BTS = ops.mean(weights_BNTS, axis=1) if head is None else weights_BNTS[:, head]
+        return logits, cache, weights_BTS
 
     def attention_scores(
         self, source_ids: Tensor, target_ids: Tensor
@@ -156,9 +158,11 @@ class Transformer(TransformerModel):
 def alignment_layer(config):
     """The decoder block whose cross-attention tells best what a token comes from.
 
-    The last but one, if there are two: the mean of its heads agrees best with alignments made by
-    people (Garg et al. 2019, arXiv 1909.02074, sec. 4.1).
+    The config's, or the last but one, if there are two: the mean of its heads agrees best with
+    alignments made by people (Garg et al. 2019, arXiv 1909.02074, sec. 4.1).
     """
+    if config.alignment_layer is not None:
+        return config.alignment_layer
     return max(config.decoder_layers - 2, 0)
 
 
@@ -194,10 +198,16 @@ def _encode(encoder, source_ids, scores=None):
 def _embeddings(config, dtype):
     """The source's, the target's and the output's embedding; some of them are one layer."""
     if config.embedding_sharing == "all":
-        shared = token_embedding(config.vocab_size, config, dtype, "embedding")
+        shared = token_embedding(config.vocab_size, config, dtype, "embedding", True)
         return shared, shared, shared
-    source = token_embedding(config.vocab_size, config, dtype, "source_embedding")
-    target = token_embedding(config.target_size, config, dtype, "target_embedding")
     if config.embedding_sharing == "target_output":
+        source = token_embedding(config.vocab_size, config, dtype, "source_embedding", False)
+        target = token_embedding(config.target_size, config, dtype, "target_embedding", True)
         return source, target, target
-    return source, target, token_embedding(config.target_size, config, dtype, "output_embedding")
+    if config.embedding_sharing == "source_target":
+        source = target = token_embedding(config.vocab_size, config, dtype, "embedding", False)
+    else:
+        source = token_embedding(config.vocab_size, config, dtype, "source_embedding", False)
+        target = token_embedding(config.target_size, config, dtype, "target_embedding", False)
+    output = token_embedding(config.target_size, config, dtype, "output_embedding", True)
+    return source, target, output

@@ -41,6 +41,16 @@ def make_model(tokenizer, **overrides):
         dict(residual="pre", activation="silu"),
         dict(positions="tensor2tensor", residual="pre"),
         dict(attention_chunk=3, norm_epsilon=1e-3),
+        dict(output_bias=True, embedding_scale=2.0, activation="gelu_tanh"),
+        dict(
+            embedding_sharing="source_target",
+            embedding_norm=True,
+            residual="pre",
+            output_bias=True,
+            embedding_scale=1.0,
+            positions="tensor2tensor",
+            first_position=2,
+        ),
     ],
     ids=str,
 )
@@ -85,6 +95,7 @@ def test_what_ctranslate2_lacks_is_refused(tokenizer, tmp_path):
     for name, value in {
         "activation": "swiglu",
         "use_bias": False,
+        "feed_forward_bias": False,
         "positions": "alibi",
         "residual": "b2t",
         "use_feed_forward": False,

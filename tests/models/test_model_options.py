@@ -39,13 +39,16 @@ def test_the_table_changes_every_field_and_has_every_choice():
     )
     for field, wanted in choices.items():
         assert {getattr(toy_config(**options), field) for options in OPTIONS.values()} == {*wanted}
+    assert "gelu_tanh" in {o.get("activation") for o in OPTIONS.values()}
     assert {*config_module.GATED_ACTIVATIONS} < {o.get("activation") for o in OPTIONS.values()}
     combined = [OPTIONS[name] for name in COMBINED]
     for field in choices.keys() - {"embedding_sharing"}:
         found = {getattr(toy_config(**options), field) for options in combined}
         assert found == {*choices[field]}, field
     for field in ("use_residual", "use_feed_forward", "use_bias", "attention_chunk", "packed",
-                  "attention_window", "decoder_recurrence"):  # fmt: skip
+                  "attention_window", "feed_forward_bias", "output_bias", "embedding_norm",
+                  "embedding_scale", "first_position", "alignment_head",
+                  "decoder_recurrence"):  # fmt: skip
         assert any(field in options for options in combined), field
 
 
@@ -119,7 +122,10 @@ def test_beyond_the_learned_table_is_an_error_that_names_it(name):
         model.step(target_ids[:, :1], cache, rows)
 
 
-@pytest.mark.parametrize(("sharing", "matrices"), [("all", 1), ("target_output", 2), ("none", 3)])
+@pytest.mark.parametrize(
+    ("sharing", "matrices"),
+    [("all", 1), ("target_output", 2), ("source_target", 2), ("none", 3)],
+)
 def test_matrices_of_each_sharing(sharing, matrices):
     model = frozen_toy(**SMALL, embedding_sharing=sharing)
     shapes = [tuple(weight.shape) for weight in model.weights]

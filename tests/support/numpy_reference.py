@@ -205,10 +205,17 @@ def gelu(inputs):
     return inputs * (1 + np.vectorize(math.erf)(inputs / math.sqrt(2))) / 2
 
 
+def gelu_tanh(inputs):
+    """Hendrycks and Gimpel 2016, section 2: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
+    return inputs * (1 + np.tanh(math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3))) / 2
+
+
 ACTIVATIONS = {"relu": lambda x: np.maximum(x, 0), "gelu": gelu, "tanh": np.tanh}
+ACTIVATIONS["gelu_tanh"] = gelu_tanh
 ACTIVATIONS["silu"] = lambda x: x / (1 + np.exp(-x))
 ACTIVATIONS["sigmoid"] = lambda x: 1 / (1 + np.exp(-x))
 GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+GATES["geglu_tanh"] = "gelu_tanh"
 
 
 def feed_forward(layer, activation, inputs):
@@ -314,14 +321,19 @@ def block_options(config):
 
 
 def _embed(model, config, embedding, side, ids):
-    """sqrt(D) times the rows, plus the positions that are added to them."""
-    length, dim = ids.shape[1], config.model_dim
-    states_BTD = array(embedding.embeddings)[ids] * math.sqrt(dim)
-    if config.positions == "learned":
-        return states_BTD + array(model.get_layer(f"{side}_positions").weights[0])[:length]
+    """sqrt(D) times the rows, plus the positions that are added to them, and a norm if wanted."""
+    length, dim, first = ids.shape[1], config.model_dim, config.first_position
+    scale = math.sqrt(dim) if config.embedding_scale is None else config.embedding_scale
+    states_BTD = array(embedding.embeddings)[ids] * scale
     tables = {"sinusoidal": sinusoidal, "tensor2tensor": tensor2tensor}
-    table = tables.get(config.positions)
-    return states_BTD if table is None else states_BTD + table(length, dim)
+    if config.positions == "learned":
+        states_BTD = states_BTD + array(model.get_layer(f"{side}_positions").weights[0])[:length]
+    elif config.positions in tables:
+        states_BTD = states_BTD + tables[config.positions](first + length, dim)[first:]
+    if config.embedding_norm:
+        norm = model.get_layer(f"{side}_embedding_norm")
+        states_BTD = normalize(norm, block_options(config), states_BTD)
+    return states_BTD
 
 
 def _bias(model, config, side, length, bidirectional):
@@ -350,6 +362,7 @@ def transformer(model, config, source_ids, target_ids):
     names = dict(
         all=["embedding"] * 3,
         target_output=["source_embedding", "target_embedding", "target_embedding"],
+        source_target=["embedding", "embedding", "output_embedding"],
         none=["source_embedding", "target_embedding", "output_embedding"],
     )[config.embedding_sharing]
     source, target, output = (model.get_layer(name) for name in names)
@@ -371,4 +384,5 @@ def transformer(model, config, source_ids, target_ids):
         states, weights = decoder_block(block, of_decoder, states, memory, None, mask, bias)
         decoder.append(weights)
     states = _final_norm(model, config, "decoder", states)
-    return states @ array(output.embeddings).T, encoder, decoder
+    bias = array(output.output_bias) if config.output_bias else 0
+    return states @ array(output.embeddings).T + bias, encoder, decoder

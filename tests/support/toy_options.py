@@ -31,10 +31,16 @@ OPTIONS = {
     "pad_id": dict(pad_id=V - 1),
     "unk_id": dict(unk_id=0),
     "bos_id": dict(bos_id=PAD),  # as in tf-models
+    "bos is eos": dict(bos_id=EOS),  # as in M2M-100
     "eos_id": dict(eos_id=3),
     # Embeddings and positions.
     "shared by target and output": dict(embedding_sharing="target_output"),
+    "shared by source and target": dict(embedding_sharing="source_target"),
     "nothing shared": dict(embedding_sharing="none"),
+    "embedding_scale": dict(embedding_scale=1.0),
+    "embedding_norm": dict(embedding_norm=True),
+    "output_bias": dict(output_bias=True),
+    "first_position": dict(positions="tensor2tensor", first_position=2),
     "tensor2tensor": dict(positions="tensor2tensor"),
     "learned": POSITIONS,
     "rotary": dict(positions="rotary", key_dim=14),
@@ -66,6 +72,11 @@ OPTIONS = {
     "use_bias": dict(use_bias=False),
     "ssru": dict(decoder_recurrence="ssru"),
     "ssru, packed": dict(decoder_recurrence="ssru", packed=True),
+    "feed_forward_bias": dict(feed_forward_bias=False),
+    "alignment_layer": dict(decoder_layers=2, alignment_layer=1),
+    "alignment_head": dict(alignment_head=1),
+    "gelu_tanh": dict(activation="gelu_tanh"),
+    "geglu_tanh": dict(activation="geglu_tanh"),
     "gelu": dict(activation="gelu"),
     "glu": dict(activation="glu"),
     "reglu": dict(activation="reglu"),
@@ -104,6 +115,19 @@ OPTIONS = {
         **dict(decoder_recurrence="ssru", positions="relative", attention_window=2),
         **dict(residual="pre", use_bias=False, decoder_layers=2),
     },
+    "like Marian": {
+        **dict(output_bias=True, activation="silu", positions="tensor2tensor"),
+        **dict(alignment_layer=0, alignment_head=1),
+    },
+    "like Flan-T5": {
+        **dict(positions="relative", residual="pre", normalization="rms", use_bias=False),
+        **dict(attention_score="dot_product", activation="geglu_tanh", feed_forward_bias=False),
+        **dict(embedding_sharing="source_target", embedding_scale=1.0),
+    },
+    "like M2M-100 and mBART": {
+        **dict(positions="tensor2tensor", first_position=2, residual="pre"),
+        **dict(embedding_norm=True, activation="gelu_tanh", decoder_layers=2),
+    },
     "no norm, no feed-forward": dict(normalization="none", use_feed_forward=False),
     "no positions, no residual": dict(positions="none", use_residual=False),
 }
@@ -112,7 +136,8 @@ every_option = pytest.mark.parametrize("name", OPTIONS)
 EXPORTED = (
     *("the paper's", "tensor2tensor", "like Llama", "like T5", "rotary, window, b2t"),
     *("alibi, chunk, additive", "relative, window, pre, batch", "learned, nothing shared, gelu"),
-    *("no norm, no feed-forward", "no positions, no residual", "ssru, tensor2tensor"),
+    *("no norm, no feed-forward", "no positions, no residual"),
+    *("like Marian", "like Flan-T5", "like M2M-100 and mBART", "ssru, tensor2tensor"),
 )
 COMBINED = (*EXPORTED, "packed", "packed, relative", "ssru, packed")
 

@@ -61,8 +61,16 @@ def open_folder(folder):
     if target_file != source_file:
         target = _tokenizer(folder / target_file, metadata, "target_vocab_size")
     _check_ids(metadata, target, folder / target_file, "target_vocab_size")
+    _check_prefixes(metadata, tokenizer, target)
     check_seal(folder / METADATA_FILE, metadata)
     return DeviceFolder(metadata, folder / MODEL_FILE, tokenizer, target)
+
+
+def prefix_fields(source, target):
+    """The `prefix_ids` of two tokenizers as fields of metadata; none where they are empty."""
+    sides = {"source_prefix_ids": source, "target_prefix_ids": target}
+    ids = {name: list(getattr(side, "prefix_ids", ())) for name, side in sides.items()}
+    return {name: each for name, each in ids.items() if each}
 
 
 def checksums(folder):
@@ -125,6 +133,17 @@ def _tokenizer(path, metadata, size):
         raise ValueError(f"{path} must be a tokenizer. Received: {error}") from error
     _check_ids(metadata, tokenizer, path, size)
     return tokenizer
+
+
+def _check_prefixes(metadata, source, target):
+    expected = prefix_fields(source, target)
+    names = ("source_prefix_ids", "target_prefix_ids")
+    received = {name: metadata[name] for name in names if name in metadata}
+    if received != expected:
+        raise ValueError(
+            f"{METADATA_FILE} and the tokenizers must agree on {' and '.join(names)}. "
+            f"Received: {received}, and in the tokenizers {expected}"
+        )
 
 
 def _check_ids(metadata, tokenizer, path, size):

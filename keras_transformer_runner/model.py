@@ -121,9 +121,15 @@ class DeviceModel:
         return weights / weights.sum(axis=-1, keepdims=True)
 
     def steps(self, ids: np.ndarray) -> Iterator[int]:
-        """(1, S) checked ids -> the tokens of a translation, one by one, without EOS and pads."""
+        """(1, S) checked ids -> the tokens of a translation, one by one, without EOS and pads.
+
+        Those of the target's prefix come first.
+        """
         state = self._run("encode", source_ids=ids)
         limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
+        told = self._target_tokenizer.prefix_ids
+        # The last token is EOS then, whatever the step says.
+        limit -= (self.metadata.get("search") or {}).get("forced_eos") is True
         for position in range(limit):
             outputs = self._run(
                 "decode_step",
@@ -131,7 +137,7 @@ class DeviceModel:
                 position=np.array([position], np.int32),
                 **state,
             )
-            token = int(outputs["next_ids"][0])
+            token = told[position] if position < len(told) else int(outputs["next_ids"][0])
             if token == self.metadata["eos_id"]:
                 return
             if token != self.metadata["pad_id"]:

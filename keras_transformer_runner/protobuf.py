@@ -30,6 +30,30 @@ def bytes_field(number, content):
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
 
 
+def packed_field(number, values):
+    """A field that holds many integers of at least 0."""
+    return bytes_field(number, b"".join(map(_varint, values)))
+
+
+def read_packed(content):
+    """The integers of a `packed_field`, from the bytes of its value, as a tuple."""
+    values, start = [], 0
+    while start < len(content):
+        value, start = _read_varint(content, start)
+        values.append(value)
+    return tuple(values)
+
+
+def varint_field(number, value):
+    """A field that holds a number of at least 0."""
+    return _varint(number << 3 | _VARINT) + _varint(value)
+
+
+def read_number(content, start):
+    """The number that the value of a field of `varint_field` holds."""
+    return _read_varint(content, start)[0]
+
+
 def _read_varint(content, start):
     """A number of seven bits a byte, the lowest first, and where it ends."""
     value = shift = 0

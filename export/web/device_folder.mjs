@@ -101,6 +101,12 @@ function checkFields(file, metadata) {
       `${file} must have the fields of an export. Missing or of another type: ${wrong.join(', ')}`,
     );
   }
+  for (const name of ['source_prefix_ids', 'target_prefix_ids']) {
+    const ids = metadata[name] ?? [];
+    if (!Array.isArray(ids) || !ids.every(isInteger) || metadata[name] === null) {
+      throw new BuildError(`in ${file} \`${name}\` must be a list of ids. ${received(name)}`);
+    }
+  }
   const labels = metadata.labels ?? [];
   if (!Array.isArray(labels) || !labels.every(isText) || metadata.labels === null) {
     throw new BuildError(`in ${file} \`labels\` must be a list of strings. ${received('labels')}`);

@@ -1,8 +1,10 @@
 """What the command line of `keras-transformer` takes."""
 
 import argparse
+import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.training_parser import add_stop, add_train
 from keras_transformer_runner import __version__
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
@@ -31,7 +33,8 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _add_train,
+        _of_training(add_train),
+        _of_training(add_stop),
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -44,6 +47,10 @@ def _add_command(subparsers, name, text):
     command = subparsers.add_parser(name, help=text, description=text)
     command.set_defaults(run=getattr(commands, name), command=name)
     return command
+
+
+def _of_training(add):
+    return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 
 def _add_tokenizer(subparsers):
@@ -101,31 +108,6 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-
-
-def _add_train(subparsers):
-    command = _add_command(
-        subparsers,
-        "train",
-        "Train a model. Interrupted, the same command goes on where it stopped.",
-    )
-    command.add_argument(
-        "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
-    )
-    command.add_argument("run_dir", metavar="RUN", help="folder for the result")
-    command.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="replace a value of the experiment, for example training.max_minutes=30",
     )
 
 
@@ -279,6 +261,11 @@ def _add_search(command):
     command.add_argument(
         "--length-penalty", type=float, metavar="ALPHA", help="of a beam search: 0 for none"
     )
+    command.add_argument(
+        "--length-normalization",
+        choices=("gnmt", "power"),
+        help="what has this exponent: (5 + length) / 6, or the length",
+    )
 
 
 def usage_problem(arguments):
@@ -307,8 +294,12 @@ def _of_evaluate(arguments):
 
     if (arguments.backend == "python") != (arguments.artifact is None):
         return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    if arguments.artifact and (arguments.beam_size, arguments.length_penalty) != (None, None):
-        return "--beam-size and --length-penalty of an artifact are chosen by export"
+    search = (arguments.beam_size, arguments.length_penalty, arguments.length_normalization)
+    if arguments.artifact and search != (None, None, None):
+        return (
+            "--beam-size, --length-penalty and --length-normalization of an artifact are chosen by "
+            "export"
+        )
     if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
         return "--source goes with --target, but where its name or --format says it has both sides"
     return None

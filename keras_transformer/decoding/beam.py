@@ -11,7 +11,9 @@ from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.sizing import search_loop
 from keras_transformer.typing import Tensor
 
-STOPPING = ("exact", "first_finished")
+LENGTH_NORMALIZATIONS = ("gnmt", "power")
+STOPPING = ("exact", "current_length", "first_finished")
+CANDIDATES = ("separate", "joint")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,10 +22,10 @@ class BeamSearch(SearchOptions):
 
     A hypothesis' score is its own summed log-probability, EOS included, over
     ((5 + length) / 6)^length_penalty, where length counts EOS (Wu et al. 2016, arXiv 1609.08144,
-    eq. 14). At each step the `beam_size` likeliest continuations of all alive hypotheses stay
-    alive. A hypothesis ends if that is at least as likely as the last of these; then it is
-    finished and never changes. A row's result depends on its own source alone. Under a
-    `repetition_penalty` the score is the penalised distribution's.
+    eq. 14), or over length^length_penalty. At each step the `beam_size` likeliest continuations of
+    all alive hypotheses stay alive. A hypothesis ends if that is at least as likely as the last of
+    these; then it is finished and never changes. A row's result depends on its own source alone.
+    Under a `repetition_penalty` the score is the penalised distribution's.
 
     Of equal sums, the one of the lower beam comes first, then that of the lower id, and of equal
     finished hypotheses the one found first: in eager code, graphs, XLA, SavedModels and LiteRT.
@@ -32,12 +34,31 @@ class BeamSearch(SearchOptions):
     of each compiler's exp and log decides which is larger. If the last place of the beam falls
     between two such sums, modes may keep different ones, and different texts grow from them.
 
+    The beam search of Hugging Face's `generate` is `length_normalization="power"` with
+    `candidates="joint"`, and by its `early_stopping`: True is `stopping="first_finished"`, False
+    (its default) `"current_length"`, `"never"` `"exact"`. Its `max_length` counts the start token
+    and is the same for all rows: `max_length=200` there is `max_length=199, extra_length=199` here
+    (`max_new_tokens=200`: 200); its `forced_eos_token_id` is `forced_eos=True`,
+    `forced_bos_token_id` a prefix of the target's tokenizer, and `bad_words_ids` of one token
+    `forbidden_ids`. The same hypotheses have the same scores then. What differs: with a negative
+    `length_penalty` its `"never"` takes a bound by one token too short; its `repetition_penalty`
+    multiplies log-probabilities, not logits, and also counts the start token; and it never skips
+    pad, unless `bad_words_ids` names it, so an untrained model may choose one.
+
     Attributes: those of `SearchOptions` (see `Greedy`), and
         beam_size: Hypotheses K that stay alive.
         length_penalty: Exponent; 0 for none.
+        length_normalization: What has this exponent: `"gnmt"`, (5 + length) / 6; or `"power"`,
+            the length itself, as Hugging Face, Marian and CTranslate2 have it.
         n_best: Number of hypotheses that are returned, at most `beam_size`.
         stopping: `"exact"`: a row ends when no alive hypothesis can still beat its `beam_size`
-            finished ones; `"first_finished"`: when it has `beam_size` finished ones.
+            finished ones; `"current_length"`: when none would if it ended with the tokens that it
+            has, which is sooner where longer ones are favoured; `"first_finished"`: when it has
+            `beam_size` finished ones.
+        candidates: `"separate"`: those that end are compared with the last that goes on, and at
+            the limit those without EOS come after all that are finished. `"joint"`: one ends if it
+            is among the `beam_size` likeliest of those that end and those that go on, and at the
+            limit those without EOS are ranked by their scores too.
         coverage_penalty: Factor beta of what a hypothesis' score loses for source tokens that it
             has attended to too little: the sum over the source of log(min(attention, 1)), where
             attention is summed over the target's tokens and at least 1e-6 (Wu et al. 2016, eq.
@@ -58,6 +79,8 @@ class BeamSearch(SearchOptions):
     length_penalty: float = 0.6
     n_best: int = 1
     stopping: str = "exact"
+    length_normalization: str = "gnmt"
+    candidates: str = "separate"
     coverage_penalty: float = 0.0
     token_log_probs: bool = False
 
@@ -65,6 +88,8 @@ class BeamSearch(SearchOptions):
         super().__post_init__()
         check_size(beam_size=self.beam_size, n_best=self.n_best)
         check_choice(STOPPING, stopping=self.stopping)
+        check_choice(LENGTH_NORMALIZATIONS, length_normalization=self.length_normalization)
+        check_choice(CANDIDATES, candidates=self.candidates)
         check_flag(token_log_probs=self.token_log_probs)
         check_finite(length_penalty=self.length_penalty, coverage_penalty=self.coverage_penalty)
         if self.coverage_penalty < 0:
@@ -89,11 +114,15 @@ class BeamSearch(SearchOptions):
         return {"return_attention_scores": True} if self.coverage_penalty else {}
 
     def penalty(self, length: Tensor) -> Tensor:
-        """((5 + length) / 6)^length_penalty of a tensor of lengths that count EOS, float32."""
+        """What divides log-probabilities, by a tensor of lengths that count EOS; float32."""
+        if self.length_normalization == "power":
+            return ops.power(ops.cast(length, "float32"), self.length_penalty)
         return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)
 
     def score_of(self, log_prob: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens, EOS included, with this log-probability."""
+        if self.length_normalization == "power":  # of no tokens too, whose log-probability is 0
+            return log_prob / self.penalty(ops.maximum(length, 1))
         return log_prob / ((5 + length) / 6) ** self.length_penalty
 
     def search(
@@ -108,6 +137,7 @@ class BeamSearch(SearchOptions):
         prefix_ids: Tensor | None = None,
         allowed_ids: Tensor | None = None,
         source_ids: Tensor | None = None,
+        unscored_prefix: int = 0,
     ) -> Hypotheses:
         """Decodes until every row has ended.
 
@@ -124,12 +154,14 @@ class BeamSearch(SearchOptions):
             allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
             source_ids: (B, S) int32, what the rows are made from, then pads. Needed under a
                 coverage penalty: `step` then returns (B, K, S) attention too.
+            unscored_prefix: How many tokens of each prefix have log-probability 0.
 
         Returns:
             `Hypotheses`, N = `n_best`. If fewer are finished, those follow that have reached the
-            limit, without EOS.
+            limit, without EOS; with joint candidates they stand among them.
         """
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids)
+        rules = dict(unscored_prefix=unscored_prefix)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, **rules)
         if self.coverage_penalty and source_ids is None:
             raise ValueError("`source_ids` must be given under a coverage penalty. Received: None")
         loop = BeamLoop(self, constraints, step, limits, slots, special_ids, source_ids)

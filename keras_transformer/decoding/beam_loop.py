@@ -133,13 +133,20 @@ class BeamLoop:
         found = self._continuations(ops.squeeze(logits, 1), position, alive)
         if done.shape[0] != 1:  # the loop ends when a single row is done
             found = self._standing_still(found, alive, ops.expand_dims(done, 1))
+        if self.search.forced_eos:
+            found = self._ending_at_limit(found, alive, position)
         is_slot = ops.equal(self.places, position)
         position = position + 1
         ended = self._scores_of_ended(found, position, attention)
         finished = self._with_ended(finished, alive, found, ended, is_slot)
         alive = self._going_on(alive, found, is_slot)
         done = ops.logical_or(done, self.limits <= position)
-        done = ops.logical_or(done, self._is_settled(alive, finished, position))
+        settled = self._is_settled(alive, finished, position)
+        if self.search.candidates == "joint":  # what is alive counts if only the limit ends it
+            gone = ops.logical_and(settled, self.limits > position)
+            scores = ops.where(ops.expand_dims(gone, 1), IMPOSSIBLE, alive.scores)
+            alive = alive._replace(scores=scores)
+        done = ops.logical_or(done, settled)
         first_rows = ops.expand_dims(ops.arange(ops.shape(found.beams)[0]) * self.size, 1)
         cache = cache.reordered(ops.reshape(found.beams + first_rows, (-1,)))
         if self.is_source is not None:
@@ -148,14 +155,22 @@ class BeamLoop:
         return BeamState(position, token_ids, alive, finished, done, attention, cache)
 
     def result(self, outcome):
-        """The finished hypotheses, best first, then those that the limit has cut."""
+        """The finished hypotheses, best first, then those that the limit has cut.
+
+        With joint candidates all of them, best first.
+        """
         (alive, finished, attention), search = outcome, self.search
         penalty = ops.expand_dims(self.limit_penalty, 1)
         cut_scores = alive.scores / penalty + self._coverage(attention)
         cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
-        count = ops.sum(ops.cast(_is_possible(finished.scores), "int32"), axis=1, keepdims=True)
-        rank = ops.expand_dims(ops.arange(search.n_best), 0)
-        index = ops.where(rank < count, rank, self.size + rank - count)
+        if search.candidates == "joint":
+            both = ops.concatenate([finished.scores, cut_scores], axis=1)
+            index = ops.cast(ops.top_k(both, search.n_best)[1], "int32")
+        else:
+            possible = ops.cast(_is_possible(finished.scores), "int32")
+            count = ops.sum(possible, axis=1, keepdims=True)
+            rank = ops.expand_dims(ops.arange(search.n_best), 0)
+            index = ops.where(rank < count, rank, self.size + rank - count)
         chosen = one_hot_rows(index, 2 * self.size)
         scores = gather_rows(chosen, ops.concatenate([finished.scores, cut_scores], axis=1))
         is_one = ops.expand_dims(_is_possible(scores), 2)
@@ -171,7 +186,7 @@ class BeamLoop:
         """The `Continuations` of the hypotheses that are alive."""
         constraints, eos_id = self.constraints, self.special_ids.eos_id
         logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
-        if constraints.forbids_only_controls and constraints.prefix_ids is None:
+        if constraints.forbids_only_controls:
             own = guiding = logits
             of_own = self._by_beam(log_total(logits))  # log-probability = own - of_own
             offsets = alive.scores - of_own
@@ -182,13 +197,40 @@ class BeamLoop:
             going_on, banned = guiding, [eos_id]
         scores, beams, tokens = best_sums(self._by_beam(going_on), offsets, self.size, banned)
         end_scores = self._by_beam(guiding[:, eos_id]) + offsets
+        found = Continuations(scores, beams, tokens, (), end_scores, ())
+        if of_own is not None and constraints.prefix_ids is not None:
+            found = self._with_forced(found, logits, of_own, alive, position)
         if not self.search.token_log_probs:
-            return Continuations(scores, beams, tokens, (), end_scores, ())
+            return found
         log_probs = self._by_beam(own)
         log_probs = log_probs if of_own is None else log_probs - ops.expand_dims(of_own, 2)
         flat = ops.reshape(log_probs, (-1, self.size * vocab_size))
-        chosen = ops.take_along_axis(flat, beams * vocab_size + tokens, axis=1)
-        return Continuations(scores, beams, tokens, chosen, end_scores, log_probs[:, :, eos_id])
+        chosen = ops.take_along_axis(flat, found.beams * vocab_size + found.tokens, axis=1)
+        chosen = constraints.scored(chosen, position)
+        return found._replace(log_probs=chosen, end_log_probs=log_probs[:, :, eos_id])
+
+    def _with_forced(self, found, logits, of_own, alive, position):
+        """`found`, but in rows whose prefix is not over each beam goes on with its next token.
+
+        Args:
+            found: `Continuations` without log-probabilities.
+            logits: (R, V) float32 of the model.
+            of_own: (B, K), what makes them log-probabilities.
+            alive: The `Beams`.
+            position: Scalar int32.
+        """
+        forced = ops.expand_dims(self.constraints.forced(None, position), 1)  # (R, 1)
+        log_prob = ops.take_along_axis(logits, ops.maximum(forced, 0), axis=1)[:, 0]
+        log_prob = self.constraints.scored(self._by_beam(log_prob) - of_own, position)
+        forced = self._by_beam(forced[:, 0])
+        inside, ends = forced >= 0, ops.equal(forced, self.special_ids.eos_id)
+        own = alive.scores + log_prob
+        return found._replace(
+            scores=ops.where(inside, ops.where(ends, IMPOSSIBLE, own), found.scores),
+            beams=ops.where(inside, ops.arange(self.size), found.beams),
+            tokens=ops.where(inside, forced, found.tokens),
+            end_scores=ops.where(inside, ops.where(ends, own, IMPOSSIBLE), found.end_scores),
+        )
 
     def _guided(self, logits, position, alive):
         """(R, V) log-probabilities of the model, and those that guide the search.
@@ -204,7 +246,7 @@ class BeamLoop:
             guiding = constraints.guiding_logits(logits, position, output_ids)
             guiding = ops.log_softmax(guiding, axis=-1)
         banned = constraints.banned(logits.shape[-1], position, output_ids)
-        return own, ops.where(banned, IMPOSSIBLE, guiding)
+        return own, ops.where(banned, IMPOSSIBLE, constraints.scored(guiding, position))
 
     def _by_beam(self, rows):
         """(R, …) -> (B, K, …)."""
@@ -219,6 +261,15 @@ class BeamLoop:
             log_probs=self._if_asked(lambda: ops.where(done, 0.0, found.log_probs)),
             end_scores=ops.where(done, IMPOSSIBLE, found.end_scores),
             end_log_probs=found.end_log_probs,
+        )
+
+    def _ending_at_limit(self, found, alive, position):
+        """`found`, but in rows that this step takes to their limit all end, at no cost."""
+        at_limit = ops.expand_dims(self.limits <= position + 1, 1)
+        return found._replace(
+            scores=ops.where(at_limit, IMPOSSIBLE, found.scores),
+            end_scores=ops.where(at_limit, alive.scores, found.end_scores),
+            end_log_probs=self._if_asked(lambda: ops.where(at_limit, 0.0, found.end_log_probs)),
         )
 
     def _going_on(self, alive, found, is_slot):
@@ -236,9 +287,14 @@ class BeamLoop:
     def _scores_of_ended(self, found, length, attention):
         """(B, K) penalised scores of the hypotheses that end now, IMPOSSIBLE for the others.
 
-        One ends if that is at least as likely as the last that goes on.
+        One ends if that is at least as likely as the last that goes on; with joint candidates, as
+        the last of as many that end or go on.
         """
-        ends = found.end_scores >= found.scores[:, -1:]
+        last = found.scores[:, -1:]
+        if self.search.candidates == "joint":
+            both = ops.concatenate([found.scores, found.end_scores], axis=1)
+            last = ops.top_k(both, self.size)[0][:, -1:]
+        ends = found.end_scores >= last
         ends = ops.logical_and(ends, _is_possible(found.end_scores))
         scores = found.end_scores / self.search.penalty(length) + self._coverage(attention)
         return ops.where(ends, scores, IMPOSSIBLE)
@@ -285,7 +341,12 @@ class BeamLoop:
         # Log-probabilities only fall, and coverage only takes away. The penalty that divides them
         # grows with the length, or shrinks with it: so at best a hypothesis loses no more and
         # ends at the limit, or at once.
-        at_best = self.limit_penalty if search.length_penalty > 0 else search.penalty(length + 1)
+        if search.stopping == "current_length":
+            at_best = search.penalty(length)
+        elif search.length_penalty > 0:
+            at_best = self.limit_penalty
+        else:
+            at_best = search.penalty(length + 1)
         is_beaten = ops.logical_and(is_full, worst_finished >= alive.scores[:, 0] / at_best)
         return ops.logical_or(is_beaten, nothing_left)
 

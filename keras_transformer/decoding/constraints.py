@@ -18,6 +18,8 @@ class Constraints:
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads, or `None`.
         allowed_ids: (B, A) int32, the only ids that each row may hold beside EOS, then pads, or
             `None`. They must lie in [0, V).
+        unscored_prefix: How many of a row's first tokens are given to the model, not its own
+            choice: their log-probability is 0.
         limits: (B,) int32, most tokens of each row. With it and a `target_size` of `special_ids`
             the bias of `without_controls` is made once, before the search.
 
@@ -25,9 +27,19 @@ class Constraints:
         ValueError: if EOS is forbidden.
     """
 
-    def __init__(self, options, special_ids, prefix_ids=None, allowed_ids=None, *, limits=None):
+    def __init__(
+        self,
+        options,
+        special_ids,
+        prefix_ids=None,
+        allowed_ids=None,
+        *,
+        unscored_prefix=0,
+        limits=None,
+    ):
         options.check_ids(special_ids)
         self.options, self.special_ids = options, special_ids
+        self.unscored_prefix = unscored_prefix
         self.prefix_ids = _repeated(prefix_ids, options.beams)
         self.allowed_ids = _repeated(allowed_ids, options.beams)
         self._control_bias = None
@@ -142,6 +154,12 @@ class Constraints:
         is_token = ops.not_equal(self.prefix_ids, self.special_ids.pad_id)
         inside = ops.any(ops.logical_and(is_slot, is_token), axis=1)
         return ops.where(inside, forced, tokens)
+
+    def scored(self, log_probs, position):
+        """Log-probabilities of tokens that the rows may take at `position`, 0 if it is unscored."""
+        if not self.unscored_prefix:
+            return log_probs
+        return ops.where(position < self.unscored_prefix, 0.0, log_probs)
 
     @property
     def _can_leave_nothing(self):

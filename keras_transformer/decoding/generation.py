@@ -26,6 +26,7 @@ def decode(
     *,
     prefix_ids: Tensor | None = None,
     allowed_ids: Tensor | None = None,
+    unscored_prefix: int = 0,
     jit_compile: bool = False,
     for_this_cpu: bool = False,
 ) -> DecodingResult:
@@ -44,6 +45,10 @@ def decode(
             count towards the limit.
         allowed_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS that
             each row may go on with, then pads; or `None`.
+        unscored_prefix: How many of the first tokens of each row's prefix are told to the model,
+            as a language is, and no part of its answer: their log-probability is 0, as Hugging
+            Face has it for tokens that it forces. They still count as tokens, also in a length
+            penalty. All other tokens of a prefix have the model's log-probability.
         jit_compile: Whether XLA compiles the model and the loop if this is a TensorFlow graph for
             all sizes, once for each size that comes. B must then be a power of two.
         for_this_cpu: Whether such a graph runs on this machine only, and may be made for its
@@ -80,7 +85,21 @@ def decode(
 
     cache = (xla(start) if plan.jit_compile else start)(source_ids)
     inputs = dict(prefix_ids=prefix_ids, allowed_ids=allowed_ids, source_ids=source_ids)
+    inputs["unscored_prefix"] = unscored_prefix
     return _searched(model, search, cache, limits, slots, plan, **inputs)
+
+
+def told_prefix(token_ids, source_ids):
+    """The inputs of `decode` for rows that all begin with tokens that are told to the model.
+
+    Args:
+        token_ids: A tuple of int; none for no inputs.
+        source_ids: (B, S).
+    """
+    if not token_ids:
+        return {}
+    prefix_ids = ops.zeros((ops.shape(source_ids)[0], 1), "int32") + ops.convert_to_tensor([token_ids], "int32")
+    return {"prefix_ids": prefix_ids, "unscored_prefix": len(token_ids)}
 
 
 def source_limits(source_ids, search, config):

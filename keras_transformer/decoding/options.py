@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from keras_transformer.arguments import check_count, check_positive, check_size
+from keras_transformer.arguments import check_count, check_flag, check_positive, check_size
 from keras_transformer.typing import Tensor
 
 
@@ -32,6 +32,8 @@ class SearchOptions:
         extra_length: A row may be this many tokens longer than its source, EOS included (the
             paper: 50).
         max_length: Most tokens of any row, EOS included; `None` for no further limit.
+        forced_eos: Whether a row that reaches its limit ends there, with EOS as its last token. It
+            has log-probability 0, as Hugging Face's `forced_eos_token_id` has.
         min_length: Fewest tokens of a row, EOS included.
         forbidden_ids: A tuple of ids that are never chosen.
         no_repeat_ngram: No n-gram of this many target tokens occurs twice in a row; 0 for no
@@ -48,8 +50,10 @@ class SearchOptions:
     forbidden_ids: tuple = ()
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
+    forced_eos: bool = False
 
     def __post_init__(self):
+        check_flag(forced_eos=self.forced_eos)
         check_count(
             extra_length=self.extra_length,
             min_length=self.min_length,

@@ -106,11 +106,17 @@ class TokenLoop:
         if not self.vocab_first:
             logits = ops.squeeze(logits, 1)  # not a slice, which LiteRT copies number by number
         chosen = self.choose(logits, position, output_ids)
+        at_limit = self.limits <= position + 1 if self.search.forced_eos else None
+        if at_limit is not None:
+            chosen = ops.where(at_limit, self.special_ids.eos_id, chosen)
         token_ids = ops.where(finished, self.special_ids.pad_id, chosen)
         is_slot = ops.equal(self.places, position)
         output_ids = ops.where(is_slot, ops.expand_dims(token_ids, 1), output_ids)
         if self.scores:
             own = self._log_probs(logits, chosen)
+            own = self.constraints.scored(own, position)
+            if at_limit is not None:
+                own = ops.where(ops.expand_dims(at_limit, 1), 0.0, own)
             own = ops.where(ops.expand_dims(finished, 1), 0.0, own)
             log_probs = ops.where(is_slot, own, log_probs)
         position = position + 1
@@ -167,10 +173,12 @@ class TokenSearch(SearchOptions, abc.ABC):
         prefix_ids=None,
         allowed_ids=None,
         source_ids=None,
+        unscored_prefix=0,
         vocab_first=False,
     ):
         """The `TokenLoop` of `search`, with the same arguments."""
-        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, limits=limits)
+        rules = dict(unscored_prefix=unscored_prefix, limits=limits)
+        constraints = Constraints(self, special_ids, prefix_ids, allowed_ids, **rules)
         if self.beams > 1:
             limits = ops.repeat(limits, self.beams, axis=0)
         keys = self.row_keys(source_ids, special_ids.pad_id)
@@ -193,7 +201,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
                 row must begin with, which count towards the limits; `allowed_ids`, the only ids
                 beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.
-                And `vocab_first`, see `TokenLoop`.
+                And `unscored_prefix`, see `decode`, and `vocab_first`, see `TokenLoop`.
 
         Returns:
             `Hypotheses`, N = `beams`: a row's tokens, then pads; one that reached its limit has
@@ -217,6 +225,7 @@ class Greedy(TokenSearch):
         extra_length: A row may be this many tokens longer than its source, EOS included (the
             paper: 50).
         max_length: Most tokens of any row, EOS included; `None` for no further limit.
+        forced_eos: Whether a row that reaches its limit has EOS as its last token, at no cost.
         min_length: Fewest tokens of a row, EOS included.
         forbidden_ids: A tuple of ids that are never chosen.
         no_repeat_ngram: No n-gram of this many target tokens occurs twice in a row; 0 for no

@@ -1,9 +1,10 @@
 """The sections of an experiment file, each with its checks."""
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.arguments import check_choice, check_least
+from keras_transformer.arguments import check_choice, check_least, check_name
 from keras_transformer.data.buckets import check_ascending
 from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
 
@@ -29,6 +30,12 @@ SCHEDULES = ("paper", "inverse_sqrt")
 OPTIMIZERS = ("adam", "adamw")
 BEST_BY = ("loss", "bleu", "chrf")
 STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+_BLOCK = re.compile(r"(encoder|decoder)_(0|[1-9]\d*)")
+# What `freeze` may name; beside these a block, such as `encoder_0`.
+FREEZABLE = (
+    *("encoder", "decoder", "embeddings"),
+    *("self_attention", "cross_attention", "feed_forward", "normalization"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,8 @@ class DataSection:
         split, valid_split: Of a dataset.
         invalid: What becomes of a faulty line: `"error"` or `"skip"`.
         max_length: Pairs with a side of more ids than this, EOS included, are left out.
+        imported: Where a model comes from that was imported, and not trained here. Such a run has
+            no corpus.
     """
 
     source: str | None = None
@@ -63,11 +72,18 @@ class DataSection:
     valid_split: str = "validation"
     invalid: str = "error"
     max_length: int = 128
+    imported: str | None = None
 
     PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 
     def __post_init__(self):
-        _check_files(self, "")
+        if self.imported is None:
+            _check_files(self, "")
+        elif any(getattr(self, name) for name in self.PATHS):
+            raise ValueError(
+                "`data.imported` goes without a corpus: write an experiment of your own, with "
+                f"`training.start_from`. Received: imported={self.imported!r}"
+            )
         if any((self.valid_source, self.valid_target, self.valid_tsv)):
             _check_files(self, "valid_")
         check_choice(("error", "skip"), **{"data.invalid": self.invalid})
@@ -152,6 +168,13 @@ class TrainingSection:
     """`[training]`: how long to train, with which batches, loss, optimizer and devices.
 
     Attributes:
+        start_from: The folder of a finished run or of a preset, whose weights training starts
+            with. Where `[tokenizer]` is left out its tokenizers are taken too; of another
+            vocabulary, the rows of the pieces that both have. Its model is what `[model]` starts
+            from, unless that names a `preset`.
+        freeze: Parts that stay as they are: `"encoder"`, `"decoder"`, `"embeddings"` (positions
+            and output included), `"self_attention"`, `"cross_attention"`, `"feed_forward"`,
+            `"normalization"`, or a block such as `"encoder_0"`.
         max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
         max_epochs: Stop after this many passes over the data.
         batch_tokens: Positions in a batch, a side.
@@ -184,6 +207,8 @@ class TrainingSection:
             `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
     """
 
+    start_from: str | None = None
+    freeze: tuple[str, ...] | None = None
     max_minutes: float | None = None
     max_epochs: int | None = None
     batch_tokens: int = 4096
@@ -209,7 +234,7 @@ class TrainingSection:
     patience: int | None = None
     strategy: str = "none"
 
-    PATHS = ()
+    PATHS = ("start_from",)
 
     def __post_init__(self):
         if self.max_minutes is None and self.max_epochs is None:
@@ -244,6 +269,9 @@ class TrainingSection:
         check_choice(OPTIMIZERS, **{"training.optimizer": self.optimizer})
         check_choice(BEST_BY, **{"training.best_by": self.best_by})
         check_choice(STRATEGIES, **{"training.strategy": self.strategy})
+        for part in self.freeze or ():
+            if not _BLOCK.fullmatch(part):
+                check_name("a part of `training.freeze`", part, FREEZABLE)
         self._check_pairs()
 
     def _check_pairs(self):
@@ -291,9 +319,10 @@ class DecodingSection:
         strategy: The search: `"greedy"`, `"beam"` or `"sampling"`; by `beam_size` when left out.
         max_length: Most tokens of a translation; no limit of its own when left out.
         extra_length: It may be this many tokens longer than its source.
-        min_length, no_repeat_ngram, repetition_penalty: Of every search.
+        min_length, no_repeat_ngram, repetition_penalty, forbidden_ids, forced_eos: Of every search.
         beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`, where no search is named.
-        length_penalty, coverage_penalty, stopping: Of `BeamSearch`; its own when left out.
+        length_penalty, length_normalization, coverage_penalty, stopping, candidates: Of
+            `BeamSearch`; its own when left out.
         temperature, top_k, top_p, min_p, seed: Of `Sampling`; its own when left out.
     """
 
@@ -303,10 +332,14 @@ class DecodingSection:
     min_length: int = 0
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
+    forbidden_ids: tuple[int, ...] | None = None
+    forced_eos: bool = False
     beam_size: int = 1
     length_penalty: float | None = None
+    length_normalization: str | None = None
     coverage_penalty: float | None = None
     stopping: str | None = None
+    candidates: str | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -314,10 +347,14 @@ class DecodingSection:
     seed: int | None = None
 
     PATHS = ()
-    COMMON = ("max_length", "extra_length", "min_length", "no_repeat_ngram", "repetition_penalty")
+    COMMON = (
+        *("max_length", "extra_length", "min_length", "no_repeat_ngram", "repetition_penalty"),
+        *("forbidden_ids", "forced_eos"),
+    )
+    OF_LENGTH = ("length_penalty", "length_normalization")
     OF_SEARCH = {
         "greedy": (),
-        "beam": ("length_penalty", "coverage_penalty", "stopping"),
+        "beam": (*OF_LENGTH, "coverage_penalty", "stopping", "candidates"),
         "sampling": ("temperature", "top_k", "top_p", "min_p", "seed"),
     }
 
@@ -332,8 +369,8 @@ class DecodingSection:
             )
         for name, options in self.OF_SEARCH.items():
             given = [option for option in options if getattr(self, option) is not None]
-            # `length_penalty` alone changes nothing: `--beam-size` may come later.
-            given = [option for option in given if option != "length_penalty"]
+            # Alone these change nothing: `--beam-size` may come later.
+            given = [option for option in given if option not in self.OF_LENGTH]
             if given and name != self.search_name:
                 raise ValueError(
                     f"`{given[0]}` is for `strategy` {name!r}. Received: "

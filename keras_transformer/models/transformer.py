@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import masks
+from keras_transformer.layers import TokenEmbedding, masks
 from keras_transformer.models import packed_sequences
 from keras_transformer.models.base import TransformerModel, as_config
 from keras_transformer.models.stack import (
@@ -81,6 +81,12 @@ class Transformer(TransformerModel):
         kwargs.setdefault("name", "transformer")
         super().__init__(config, inputs, logits, dtype, **kwargs)
         self._encoder, self._decoder, self._output = encoder, decoder, output
+
+    @property
+    def token_embeddings(self) -> dict[str, TokenEmbedding]:
+        """The `TokenEmbedding` of `"source"`, `"target"` and `"output"`; some may be one layer."""
+        source, target = self._encoder.embedding, self._decoder.embedding
+        return {"source": source, "target": target, "output": self._output}
 
     def encode(self, source_ids):
         """(B, S) int32 source ids -> `Memory`."""

@@ -10,18 +10,22 @@ def source_words(tokenizer, text):
 
     SentencePiece knows these parts. For other tokenizers, if there are as many words between white
     space as ids, or as many characters, the parts are these. Otherwise an id stands for the text
-    that it decodes to, and unk, whose text is then unknown, for `""`.
+    that it decodes to, and unk, whose text is then unknown, for `""`, as the ids of a prefix do.
     """
     ids = tokenizer.encode(text)
+    nothing = [""] * len(getattr(tokenizer, "prefix_ids", ()) if ids else ())
+    ids = ids[len(nothing) :]
     if hasattr(tokenizer, "model_proto"):
         processor = _processor(tokenizer.model_proto)
         # SentencePiece of earlier versions has another name for it.
         name = "encode_as_proto" if hasattr(processor, "encode_as_proto") else _OLDER_NAME
-        return [piece.surface.strip() for piece in getattr(processor, name)(text).pieces]
+        pieces = getattr(processor, name)(text).pieces
+        return [*nothing, *(piece.surface.strip() for piece in pieces)]
     for parts in (text.split(), list(text.strip())):
         if len(parts) == len(ids):
-            return parts
-    return ["" if token == tokenizer.unk_id else tokenizer.decode([token]) for token in ids]
+            return [*nothing, *parts]
+    decoded = ["" if token == tokenizer.unk_id else tokenizer.decode([token]) for token in ids]
+    return [*nothing, *decoded]
 
 
 def with_source_words(tokenizer, ids, positions, words):

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_transformer.decoding.compiled import compiled_steps
-from keras_transformer.decoding.generation import source_limits
+from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.decoding.token_search import TokenSearch
 
 
@@ -15,12 +15,13 @@ class TokenStream:
     Args:
         model: A `Transformer` or an `Ensemble`.
         search: `Greedy()` or `Sampling()` with one sample.
+        prefix_ids: The tokens that each row begins with.
 
     Raises:
         ValueError: for another search, which may drop the tokens that it has begun with.
     """
 
-    def __init__(self, model, search):
+    def __init__(self, model, search, prefix_ids=()):
         if not isinstance(search, TokenSearch) or search.beams != 1:
             raise ValueError(
                 "a stream must have a search that takes no token back, `Greedy` or `Sampling` "
@@ -32,7 +33,8 @@ class TokenStream:
 
         def loop_of(source_ids):
             limits, slots = source_limits(source_ids, search, model.config)
-            loop = search.loop(step, limits, slots, model.config, source_ids=source_ids)
+            inputs = dict(source_ids=source_ids, **told_prefix(prefix_ids, source_ids))
+            loop = search.loop(step, limits, slots, model.config, **inputs)
             return loop, slots
 
         def begin(source_ids):

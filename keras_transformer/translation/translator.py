@@ -25,6 +25,13 @@ class Translator:
     Sentences are sorted by length and decoded in batches; each gets the text that it would get
     alone. A second call traces nothing.
 
+    Ids that tell the model a language, or a task, are the `prefix_ids` of the tokenizers: before
+    each source those of the source's, and each translation starts with those of the target's. So
+    `Translator(model, tokenizer.with_prefix(["eng_Latn"]),
+    target_tokenizer=tokenizer.with_prefix(["deu_Latn"]))` translates English to German. The
+    target's are told and not predicted: they stand in `ids`, with log-probability 0, and count as
+    tokens, but in no text.
+
     Args:
         model: A `Transformer` or an `Ensemble`.
         tokenizer: The tokenizer that it was trained with; that of the source, if the target has
@@ -91,6 +98,8 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer
+        # A tokenizer need not be a `Tokenizer`.
+        self.target_prefix_ids = tuple(getattr(target_tokenizer, "prefix_ids", ()))
         self.strategy = strategy or Greedy()
         self.batch_size = batch_size
         self.max_source_length = min(
@@ -202,15 +211,18 @@ class Translator:
                 f"{len(sources)} and {len(targets)}"
             )
         source_rows, target_rows = self._sources(sources), [*map(self._target_ids, targets)]
+        told = self.target_prefix_ids
         found = [None] * len(sources)
         for chosen in self._batches(source_rows):
             rows = [self.pad([each[i] for i in chosen]) for each in (source_rows, target_rows)]
             log_probs = keras.ops.convert_to_numpy(self._score(*rows).log_probs)
             for index, values in zip(chosen, log_probs, strict=True):
                 ids = tuple(target_rows[index])
-                if len(source_rows[index]) == 1 and ids == (self.model.config.eos_id,):
+                if len(source_rows[index]) == 1 and ids == (*told, self.model.config.eos_id):
                     ids = ()  # the same as a search gives
                 values = tuple(float(value) for value in values[: len(ids)])
+                if told and ids[: len(told)] == told:
+                    values = (*[0.0] * len(told), *values[len(told) :])
                 found[index] = Translation(
                     self.target_tokenizer.decode(ids),
                     ids,
@@ -267,11 +279,14 @@ class Translator:
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"
             )
-        return self._content(self._searcher(self.strategy)(source_ids.astype("int32")).ids)
+        source_ids = source_ids.astype("int32")
+        rows = self._further_inputs(len(source_ids), None, None)
+        arrays = [self.pad(each) for each in rows.values()]
+        return self._content(self._searcher(self.strategy, *rows)(source_ids, *arrays).ids)
 
     @functools.cached_property
     def _stream(self):
-        return TokenStream(self.model, self.strategy)
+        return TokenStream(self.model, self.strategy, self.target_prefix_ids)
 
     def _searcher(self, search, *names):
         """The graph of a search, of source ids and of the inputs of `decode` of these names."""
@@ -281,6 +296,7 @@ class Translator:
             def run(source_ids, *arrays):
                 inputs = dict(zip(names, arrays, strict=True))
                 options = dict(jit_compile=jit_compile, for_this_cpu=True)
+                options["unscored_prefix"] = len(self.target_prefix_ids)
                 return decode(self.model, source_ids, search, **options, **inputs)
 
             self._searches[search, names] = compiled(run, self.model, 1 + len(names), jit_compile)
@@ -297,8 +313,12 @@ class Translator:
         inputs, config = {}, self.model.config
         if isinstance(prefixes, (str, bytes)):
             raise TypeError(f"`prefixes` must be a list of strings. Received: {prefixes!r}")
+        told = list(self.target_prefix_ids)
         if prefixes is not None:
-            inputs["prefix_ids"] = [self.target_tokenizer.encode(text) for text in prefixes]
+            rows = (self.target_tokenizer.encode(text) for text in prefixes)
+            inputs["prefix_ids"] = [ids or told for ids in rows]
+        elif told:
+            inputs["prefix_ids"] = [told] * count
         if allowed_ids is not None:
             # EOS is always allowed, and stands for an empty list.
             inputs["allowed_ids"] = [[*map(int, ids)] or [config.eos_id] for ids in allowed_ids]
@@ -329,7 +349,8 @@ class Translator:
         """The ids of a target, which is a text or ids."""
         config = self.model.config
         if isinstance(target, str):
-            target = [*self.target_tokenizer.encode(target), config.eos_id]
+            ids = self.target_tokenizer.encode(target) or self.target_prefix_ids
+            target = [*ids, config.eos_id]
         ids = [int(token) for token in target]
         longest = config.max_positions
         if longest is not None and len(ids) > longest:

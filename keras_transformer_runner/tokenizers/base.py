@@ -1,10 +1,13 @@
 """What every tokenizer is: text to ids and back, the same in Python and in a TensorFlow graph."""
 
 import abc
+import copy
 import functools
 import hashlib
+import itertools
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,9 +41,14 @@ class Tokenizer(abc.ABC):
     Text that a user types never becomes a control id. `""` and text without content have no ids,
     and no ids decode to `""`.
 
+    Ids that go before every text, such as that of a language in a model of many, are the
+    `prefix_ids`; `with_prefix` sets them. They are part of what `encode` gives, and `decode` drops
+    them. A search starts the target with those of the target's tokenizer.
+
     Attributes:
         vocab_size: V; ids lie in [0, V).
         pad_id, unk_id, bos_id, eos_id: The special ids.
+        prefix_ids: A tuple of ids before every text but an empty one; `()` by default.
 
     Example:
         >>> tokenizer = kt.BytesTokenizer()
@@ -51,6 +59,9 @@ class Tokenizer(abc.ABC):
         'Hi!'
         >>> tokenizer.tf_encode(["Hi!", ""]).to_list()
         [[76, 109, 37], []]
+        >>> tokenizer = kt.VocabularyTokenizer(["<2de>", "a", "dog"]).with_prefix(["<2de>"])
+        >>> tokenizer.encode("a dog"), tokenizer.encode(""), tokenizer.decode([4, 5, 6])
+        ([4, 5, 6], [], 'a dog')
     """
 
     vocab_size: int
@@ -58,6 +69,7 @@ class Tokenizer(abc.ABC):
     unk_id: int
     bos_id: int
     eos_id: int
+    prefix_ids: tuple[int, ...] = ()
 
     @property
     def special_ids(self) -> SpecialIds:
@@ -103,6 +115,42 @@ class Tokenizer(abc.ABC):
         """`text` of a corpus as `decode` writes text: without the marks of an earlier splitting."""
         return text
 
+    def with_prefix(self, prefix: Iterable[int | str]) -> "Tokenizer":
+        """The same tokenizer with other `prefix_ids`; both share what takes memory.
+
+        Args:
+            prefix: Ids, or pieces such as `"deu_Latn"`, in their order; none for no prefix.
+
+        Raises:
+            TypeError: if it is one string.
+            ValueError: if a piece is not in the vocabulary, an id lies outside it, or is that of
+                pad, BOS or EOS.
+        """
+        if isinstance(prefix, (str, bytes)):
+            raise TypeError(f"`prefix` must be a list of ids or pieces. Received: {prefix!r}")
+        ids = tuple(self._id_of(entry) for entry in prefix)
+        others = {self.pad_id, self.bos_id, self.eos_id}
+        wrong = [each for each in ids if not 0 <= each < self.vocab_size or each in others]
+        if wrong:
+            raise ValueError(
+                f"`prefix` must hold ids in [0, {self.vocab_size}), not those of pad, BOS and EOS, "
+                f"{sorted(others)}. Received: {wrong[0]}"
+            )
+        other = copy.copy(self)
+        vars(other).pop("fingerprint", None)
+        other.prefix_ids = ids
+        return other
+
+    def _id_of(self, entry):
+        if not isinstance(entry, str):
+            return operator.index(entry)
+        try:
+            return self.pieces.index(entry)
+        except ValueError:
+            raise ValueError(
+                f"`prefix` must hold pieces of the vocabulary. Received: {entry!r}"
+            ) from None
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of everything that decides the ids."""
@@ -115,7 +163,7 @@ class Tokenizer(abc.ABC):
         write_file(path, lambda temporary: temporary.write_bytes(self.to_bytes()))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`'s pieces, as a list of int without BOS and EOS.
+        """The ids of `text`'s pieces behind the `prefix_ids`, a list of int without BOS and EOS.
 
         A lone surrogate, which UTF-8 cannot hold, counts as invalid bytes: U+FFFD.
 
@@ -124,10 +172,11 @@ class Tokenizer(abc.ABC):
         """
         if not isinstance(text, str):
             raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
-        return self._encode(without_surrogates(text))
+        ids = self._encode(without_surrogates(text))
+        return [*self.prefix_ids, *ids] if self.prefix_ids and ids else ids
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of one row of ids, up to the first EOS; pads and BOS are dropped.
+        """The text of one row of ids, up to the first EOS; pads, BOS and the prefix are dropped.
 
         Args:
             ids: A sequence or 1D array of integers.
@@ -146,8 +195,13 @@ class Tokenizer(abc.ABC):
             raise ValueError(f"{self._id_rule} Received: {outside[0]}")
         ends = np.flatnonzero(ids == self.eos_id)
         ids = ids[: ends[0]] if ends.size else ids
-        ids = ids[(ids != self.pad_id) & (ids != self.bos_id)]
-        return self._decode(ids.tolist())
+        ids = ids[(ids != self.pad_id) & (ids != self.bos_id)].tolist()
+        return self._decode(ids[self._prefix_length(ids) :])
+
+    def _prefix_length(self, ids):
+        """How many ids at the start are the first of the `prefix_ids`."""
+        pairs = zip(ids, self.prefix_ids, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def tf_encode(self, texts: Any) -> Any:
         """`encode` for a batch, as graph ops.
@@ -157,12 +211,23 @@ class Tokenizer(abc.ABC):
                 `bytes.decode("utf-8", "replace")` reads them.
 
         Returns:
-            int32 `RaggedTensor` `(B, None)`, pieces only.
+            int32 `RaggedTensor` `(B, None)`, the prefix and pieces.
         """
         import tensorflow as tf
 
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        return self._tf_encode(texts)
+        ids = self._tf_encode(texts)
+        return self._tf_with_prefix(ids) if self.prefix_ids else ids
+
+    def _tf_with_prefix(self, ids):
+        """A `RaggedTensor` (B, None) with the `prefix_ids` before each row that is not empty."""
+        import tensorflow as tf
+
+        has_ids = tf.cast(ids.row_lengths() > 0, tf.int32)
+        prefixes = tf.tile(tf.constant(self.prefix_ids, tf.int32), [tf.reduce_sum(has_ids)])
+        lengths = tf.cast(has_ids, ids.row_splits.dtype) * len(self.prefix_ids)
+        prefixes = tf.RaggedTensor.from_row_lengths(prefixes, lengths, validate=False)
+        return tf.concat([prefixes, ids], axis=1)
 
     def tf_decode(self, ids: Any) -> Any:
         """`decode` for a batch, as graph ops.
@@ -186,7 +251,20 @@ class Tokenizer(abc.ABC):
             ids = tf.identity(tf.cast(ids, tf.int32))  # waits for the check
         ended = tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1) > 0
         keep = ~ended & (ids != self.pad_id) & (ids != self.bos_id)
-        return self._tf_decode(tf.ragged.boolean_mask(ids, keep))
+        ids = tf.ragged.boolean_mask(ids, keep)
+        return self._tf_decode(self._tf_without_prefix(ids) if self.prefix_ids else ids)
+
+    def _tf_without_prefix(self, ids):
+        """A `RaggedTensor` (B, None) without what `_prefix_length` counts of each row."""
+        import tensorflow as tf
+
+        length = len(self.prefix_ids)
+        first = ids.to_tensor(-1, shape=(None, length))  # -1 is no id
+        same = tf.cast(first == tf.constant(self.prefix_ids, tf.int32), tf.int64)
+        counts = tf.reduce_sum(tf.math.cumprod(same, axis=1), axis=1)
+        places = tf.ragged.range(ids.row_lengths())
+        keep = places >= tf.expand_dims(tf.cast(counts, places.dtype), 1)
+        return tf.ragged.boolean_mask(ids, keep)
 
     @property
     def _id_rule(self):

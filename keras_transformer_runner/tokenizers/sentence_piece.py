@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from keras_transformer_runner.protobuf import read_fields
+from keras_transformer_runner.protobuf import packed_field, read_fields, read_packed
 from keras_transformer_runner.tokenizers.base import Tokenizer, without_surrogates
 
 MODEL_TYPES = ("unigram", "bpe", "char")
@@ -19,6 +19,11 @@ NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 
 # Scores are rounded to multiples of 1/256 when a vocabulary is learnt: see `_with_exact_scores`.
 _SCORE_STEPS = 256
+
+# The `prefix_ids` in a model's file, before all else. SentencePiece's format leaves the numbers
+# from 200 on to others, and every reader of it passes over what it does not know.
+_PREFIX_FIELD = 4747
+_PREFIX_TAG = packed_field(_PREFIX_FIELD, ())[:-1]
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -37,6 +42,7 @@ class SentencePieceTokenizer(Tokenizer):
         model_proto: A serialized SentencePiece model, as `train` makes and `save` writes. It must
             define pad, unk and eos, and pad, bos and eos must be control symbols. Without a bos,
             as T5 and tf-models train them, the decoder starts with pad: `bos_id` is `pad_id`.
+            What `save` wrote holds the `prefix_ids` too.
 
     Raises:
         TypeError: if `model_proto` is not bytes.
@@ -54,8 +60,8 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model_proto: bytes):
         if not isinstance(model_proto, bytes):
             raise TypeError(f"`model_proto` must be bytes. Received: {type(model_proto).__name__}")
-        self.model_proto = model_proto
-        self._processor = _load_processor(model_proto)
+        self.model_proto, prefix_ids = _split(model_proto)
+        self._processor = _load_processor(self.model_proto)
         self.vocab_size = self._processor.get_piece_size()
         self.pad_id = self._processor.pad_id()
         self.unk_id = self._processor.unk_id()
@@ -64,6 +70,8 @@ class SentencePieceTokenizer(Tokenizer):
             self.bos_id = self.pad_id
         self.eos_id = self._processor.eos_id()
         self._check_special_ids()
+        if prefix_ids:
+            self.prefix_ids = self.with_prefix(prefix_ids).prefix_ids
 
     def _check_special_ids(self):
         ids = {name: getattr(self, name) for name in ("pad_id", "unk_id", "eos_id")}
@@ -154,8 +162,10 @@ class SentencePieceTokenizer(Tokenizer):
     file_suffix = ".model"
 
     def to_bytes(self) -> bytes:
-        """The SentencePiece model."""
-        return self.model_proto
+        """The SentencePiece model, behind the `prefix_ids` if there are any."""
+        if not self.prefix_ids:
+            return self.model_proto
+        return packed_field(_PREFIX_FIELD, self.prefix_ids) + self.model_proto
 
     def _encode(self, text):
         return self._processor.encode(text)
@@ -197,6 +207,20 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tf_decode(self, ids):
         return self.tf_tokenizer.detokenize(ids)
+
+
+def _split(content):
+    """The SentencePiece model in the bytes of a file, and the `prefix_ids` before it."""
+    if not content.startswith(_PREFIX_TAG):
+        return content, ()
+    try:
+        _, start, end = next(read_fields(content, 0, len(content)))
+        return content[end:], read_packed(content[start:end])
+    except IndexError:
+        raise ValueError(
+            "`model_proto` must be a serialized SentencePiece model. Received: prefix ids that are "
+            f"cut off, {len(content)} bytes"
+        ) from None
 
 
 def _load_processor(model_proto):

@@ -41,6 +41,7 @@ PARTS += [" ", "  ", "\t", "\n", "\v", "\f", "\r", "\x1c", "\x85", "\xa0", "\u30
 PARTS += ["\ud800", "x\udfffy"]  # lone surrogates
 KINDS = {
     "bytes": BytesTokenizer,
+    "bytes of ByT5": lambda: BytesTokenizer(layout="byt5"),
     "characters": lambda: CharacterTokenizer("abcdeé @\U0001f600\ufeff"),
     "vocabulary": lambda: VocabularyTokenizer(["a", "ab@@", "c", "d\xa0", "é", "c@@", "de@@"]),
     "no joiner": lambda: VocabularyTokenizer(["a", "ab@@", "b"], joiner=""),
@@ -59,9 +60,15 @@ def test_table_tokenizers_are_pythons(kind, tmp_path):
     rows = [rng.choices(usable, k=rng.randint(0, 9)) for _ in range(300)]
     rows += [tokenizer.encode(text) for text in texts]
     request = dict(kind="tokenizer", file=str(tmp_path / "tokenizer.json"), texts=texts, rows=rows)
-    (answer,) = modules(request)
-    assert answer["ids"] == [tokenizer.encode(text) for text in texts]
-    assert answer["texts"] == [tokenizer.decode(row) for row in rows]
+    prefix = [tokenizer.vocab_size - 1, 4]
+    rows = [[*prefix[: index % 3], *row] for index, row in enumerate(rows)]
+    other = tokenizer.with_prefix(prefix)
+    answers = modules(request, dict(request, rows=rows, prefix=prefix))
+    for each, asked, answer in zip(
+        (tokenizer, other), (request["rows"], rows), answers, strict=True
+    ):
+        assert answer["ids"] == [each.encode(text) for text in texts]
+        assert answer["texts"] == [each.decode(row) for row in asked]
 
 
 @pytest.mark.parametrize("fields", [{"format": 2, "type": "bytes"}, {"format": 1, "type": "x"}])

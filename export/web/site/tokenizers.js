@@ -9,15 +9,23 @@ const OUTER_SPACES = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g;
 
 /**
  * @param {Uint8Array} bytes a tokenizer's file: SentencePiece's `.model`, or `.json`
+ * @param {number[]} prefix ids before every text but an empty one, such as a language's
  * @returns {Promise<{encode: (text: string) => number[], decode: (ids: number[]) => string}>}
- *     `decode` takes no special ids but unk
+ *     `decode` takes no special ids but unk, and drops what a row has of the prefix at its start
  * @throws {Error} if it is of an unknown kind
  */
-export async function loadTokenizer(bytes) {
+export async function loadTokenizer(bytes, prefix = []) {
   const tokenizer = bytes[0] === 0x7b ? fromFields(bytes) : await sentencePiece(bytes);
   return {
-    encode: (text) => tokenizer.encode(withoutSurrogates(text)),
-    decode: (ids) => (ids.length ? tokenizer.decode(ids) : ''),
+    encode: (text) => {
+      const ids = tokenizer.encode(withoutSurrogates(text));
+      return ids.length ? [...prefix, ...ids] : ids;
+    },
+    decode: (ids) => {
+      const own = prefix.findIndex((id, place) => id !== ids[place]);
+      const rest = ids.slice(own < 0 ? prefix.length : own);
+      return rest.length ? tokenizer.decode(rest) : '';
+    },
   };
 }
 
@@ -48,16 +56,18 @@ function fromFields(bytes) {
   return KINDS[fields.type](fields);
 }
 
-function bytesTokenizer() {
+function bytesTokenizer({ layout }) {
+  // ByT5's special ids are pad 0, eos 1, unk 2.
+  const [first, unk] = layout === 'byt5' ? [3, 2] : [SPECIAL_IDS, UNK];
   const unknown = new TextEncoder().encode(UNKNOWN);
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  const bytesOf = (id) => {
+    if (id === unk) return [...unknown];
+    return id >= first && id < first + 256 ? [id - first] : []; // others stand for no text
+  };
   return {
-    encode: (text) =>
-      Array.from(new TextEncoder().encode(strip(text)), (byte) => byte + SPECIAL_IDS),
-    decode: (ids) => {
-      const bytes = ids.flatMap((id) => (id === UNK ? [...unknown] : [id - SPECIAL_IDS]));
-      return decoder.decode(Uint8Array.from(bytes));
-    },
+    encode: (text) => Array.from(new TextEncoder().encode(strip(text)), (byte) => byte + first),
+    decode: (ids) => decoder.decode(Uint8Array.from(ids.flatMap(bytesOf))),
   };
 }
 

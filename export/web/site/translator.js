@@ -28,9 +28,10 @@ export class Translator {
       files[name] = await fetchRight(new URL(`model/${name}`, base), expected, advance);
     }
     const tokenizer = (stem) => names.find((name) => name.startsWith(`${stem}.`));
-    const source = await loadTokenizer(files[tokenizer('tokenizer')]);
+    const { source_prefix_ids: before, target_prefix_ids: told } = metadata;
+    const source = await loadTokenizer(files[tokenizer('tokenizer')], before);
     const own = tokenizer('target_tokenizer');
-    const target = own ? await loadTokenizer(files[own]) : source;
+    const target = own ? await loadTokenizer(files[own], told) : source;
     const { liteRtWasm } = await runtime;
     const translator = new Translator(metadata, files['model.tflite'], source, target, liteRtWasm);
     translator.bytes = total;

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.decoding import Greedy, Sampling, decode, generate
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.generation import source_limits
+from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
 from keras_transformer.layers.recurrence import RecurrentState
@@ -73,13 +73,15 @@ class DeviceModule(tf.Module):
         strategy: A search strategy, for `translate`; if it is `Greedy`, for `decode_step` too.
         signatures: Names of those wanted. All share the weights in the file, but each that runs
             costs a copy of its own in memory.
+        prefix_ids: The tokens that `translate` begins with, such as a language. Whoever calls
+            `decode_step` gives them after BOS, and takes no other token before.
     """
 
-    def __init__(self, model, strategy, signatures=(DEVICE_SIGNATURE,)):
+    def __init__(self, model, strategy, signatures=(DEVICE_SIGNATURE,), prefix_ids=()):
         super().__init__()
         self.model_variables = variables(model)
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        graphs = {DEVICE_SIGNATURE: (_translate(model, strategy), (ids,))}
+        graphs = {DEVICE_SIGNATURE: (_translate(model, strategy, prefix_ids), (ids,))}
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
@@ -99,9 +101,9 @@ class DeviceModule(tf.Module):
         return {name: graph.get_concrete_function() for name, graph in self._functions.items()}
 
 
-def _translate(model, strategy):
+def _translate(model, strategy, prefix_ids):
     def translate(source_ids):
-        found = decode(model, source_ids, strategy)
+        found = decode(model, source_ids, strategy, **told_prefix(prefix_ids, source_ids))
         return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
     return translate

@@ -71,6 +71,7 @@ def write_folder(folder, contents, mode, calibration=None):
         "vocab_size": tokenizer.vocab_size,
         "target_vocab_size": target.vocab_size,
         **target.special_ids._asdict(),
+        **files.prefix_fields(tokenizer, target),
         "max_source_length": contents.max_source_length,
         **contents.settings,
         "sha256": files.checksums(folder),

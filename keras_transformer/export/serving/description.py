@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.export.serving.graphs import DESCRIPTIONS, IDS_SIGNATURE
+from keras_transformer_runner.folder import prefix_fields
 from keras_transformer_runner.integrity import checksum
 from keras_transformer_runner.tokenizers.base import BYTES_A_TOKEN
 
@@ -36,6 +37,7 @@ def describe(graphs, signatures, ops):
             "n_best": graphs.max_n_best,
         },
         "strategy": repr(strategy),
+        **prefix_fields(translator.tokenizer, translator.target_tokenizer),
         "ops": list(ops),
         "requires": requirements(ops),
     }

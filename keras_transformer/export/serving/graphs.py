@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.decoding.generation import told_prefix
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.export.serving import inputs
 from keras_transformer.export.serving.pieces import in_pieces
@@ -116,12 +117,12 @@ class ServingGraphs:
     @functools.cached_property
     def _best_search(self):
         """`source_ids` -> best ids (B, T). Traced once for all signatures that need no scores."""
-        model, strategy = self.translator.model, self.translator.strategy
+        strategy = self.translator.strategy
         if getattr(strategy, "scores", True):  # the other search finds the same
             return lambda source_ids: self._scored_search(source_ids)[0][:, 0]
 
         def search(source_ids):
-            return (decode(model, source_ids, strategy).ids,)
+            return (self._decoded(source_ids, strategy).ids,)
 
         return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
@@ -130,20 +131,23 @@ class ServingGraphs:
     @functools.cached_property
     def _scored_search(self):
         """`source_ids` -> ids (B, N, T) and scores (B, N)."""
-        model, strategy = self.translator.model, self.translator.strategy
-        changes = {}
+        strategy, changes = self.translator.strategy, {}
         if hasattr(strategy, "token_log_probs"):  # which no signature gives
             changes["token_log_probs"] = strategy.token_log_probs
         strategy = dataclasses.replace(with_scores(strategy, self.max_n_best), **changes)
 
         def search(source_ids):
-            found = decode(model, source_ids, strategy).hypotheses
+            found = self._decoded(source_ids, strategy).hypotheses
             return found.ids, found.scores
 
         return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
             [SOURCE_IDS],
         )
+
+    def _decoded(self, source_ids, strategy):
+        told = told_prefix(self.translator.target_prefix_ids, source_ids)
+        return decode(self.translator.model, source_ids, strategy, **told)
 
     def _searched(self, search, source_ids, dtypes):
         beams = max(SEARCHED_BEAMS, self.translator.strategy.beams)
@@ -210,12 +214,10 @@ class ServingGraphs:
         # No text for no text has no tokens, not even EOS, and so the log-probability 0.
         is_none = ~inputs.has_content(source_ids, config) & (pieces.row_lengths() == 0)
         blank = too_long | target_too_long | is_none
+        pieces = inputs.begun(pieces, translator.target_prefix_ids)
         target_ids = inputs.ended(inputs.without(pieces, blank), blank, tokenizer)
         log_probs, totals = in_pieces(
-            lambda *ids: score(translator.model, *ids),
-            [source_ids, target_ids],
-            SCORED_TOKENS,
-            (tf.float32, tf.float32),
+            self._scores, [source_ids, target_ids], SCORED_TOKENS, (tf.float32, tf.float32)
         )
         lengths = tf.reduce_sum(tf.cast(target_ids != config.pad_id, tf.float32), axis=1)
         return {
@@ -227,6 +229,15 @@ class ServingGraphs:
                 [(inputs.TOO_LONG, too_long), (inputs.TARGET_TOO_LONG, target_too_long)]
             ),
         }
+
+    def _scores(self, source_ids, target_ids):
+        """What `score` gives, but for the prefix, which is told and has log-probability 0."""
+        found = score(self.translator.model, source_ids, target_ids)
+        told = len(self.translator.target_prefix_ids)
+        if not told:
+            return found
+        log_probs = tf.where(tf.range(tf.shape(target_ids)[1]) < told, 0.0, found.log_probs)
+        return log_probs, tf.reduce_sum(log_probs, axis=1)
 
     def _encode(self, text):
         source_ids, too_long = self._source(text)

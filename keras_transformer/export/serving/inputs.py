@@ -42,6 +42,18 @@ def without(pieces, rows):
     )
 
 
+def begun(pieces, prefix_ids):
+    """A `RaggedTensor` (B, None) of pieces that has the prefix in empty rows too."""
+    if not prefix_ids:
+        return pieces
+    lengths = pieces.row_lengths()
+    missing = tf.where(lengths == 0, tf.cast(len(prefix_ids), lengths.dtype), 0)
+    rows = tf.reduce_sum(tf.cast(missing > 0, tf.int32))
+    prefixes = tf.tile(tf.constant(prefix_ids, tf.int32), [rows])
+    prefixes = tf.RaggedTensor.from_row_lengths(prefixes, missing, validate=False)
+    return tf.concat([prefixes, pieces], axis=1)
+
+
 def ended(pieces, blank, tokenizer):
     """Pieces, then EOS, then pads, (B, S) int32; only pads in the rows that are `blank` (B,)."""
     ends = tf.where(blank, tokenizer.pad_id, tokenizer.eos_id)

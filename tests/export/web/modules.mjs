@@ -19,8 +19,8 @@ const attempt = async (work) => {
 };
 
 const requests = {
-  async tokenizer({ file, texts, rows }) {
-    const tokenizer = await loadTokenizer(new Uint8Array(fs.readFileSync(file)));
+  async tokenizer({ file, texts, rows, prefix }) {
+    const tokenizer = await loadTokenizer(new Uint8Array(fs.readFileSync(file)), prefix);
     return { ids: texts.map(tokenizer.encode), texts: rows.map(tokenizer.decode) };
   },
 

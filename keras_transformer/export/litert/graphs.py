@@ -1,5 +1,7 @@
 """The graphs that a device runs, with their names: what an app relies on."""
 
+import functools
+
 import tensorflow as tf
 from keras import ops
 
@@ -55,16 +57,19 @@ class DeviceModule(tf.Module):
     For apps that show a translation as it grows:
 
     `encode`: `source_ids` as above -> `limit` (1,) int32, the most tokens of the translation, and
-    what `decode_step` carries. Each decoder block i has `memory_i_keys` (1, N, S, H) and
-    `memory_i_values` (1, N, S, U) float32, the source's, and `cache_i_keys` (1, N, T, H) and
-    `cache_i_values` (1, N, T, U), empty; with a recurrence in the place of these two
-    `cache_i_state` (1, 1, D). `memory_mask` (1, S) int32 is 1 at real source tokens.
+    the source for `decode_step`. Each decoder block i has `memory_i_keys` (1, N, S, H) and
+    `memory_i_values` (1, N, S, U) float32; `memory_mask` (1, S) int32 is 1 at real source tokens.
 
     `decode_step`: all of these but `limit`, `token_ids` (1, 1) int32, BOS at first and then the
-    last token, and `position` (1,) int32, tokens decoded so far -> `logits` (1, V) float32 of the
-    next token, the new `cache_i_keys` and `cache_i_values` or `cache_i_state`, and, where the
-    search is greedy and asks nothing of what was decoded before, `next_ids` (1,) int32, the token
-    that it takes.
+    last token, `position` (1,) int32, tokens decoded so far, and for each decoder block i
+    `cache_i_keys` (1, N, T, H) and `cache_i_values` (1, N, T, U) float32, at first zeros for the
+    app to make, of T = `limit` (with a recurrence, `cache_i_state` (1, 1, D) in the place of these
+    two) -> `logits` (1, V) float32 of the next token, the new caches, and, where the search is
+    greedy and asks nothing of what was decoded before, `next_ids` (1,) int32, the token that it
+    takes.
+
+    Empty caches are no outputs of `encode`: they would all be one tensor, which `CompiledModel`
+    neither tells apart nor writes, and with which it runs a signature no second time.
 
     No input has rank 0: runtimes on ARM crash on one.
 
@@ -87,10 +92,10 @@ class DeviceModule(tf.Module):
             graphs["encode"] = (_encode(model, strategy), (ids,))
         self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}
         if "encode" in graphs:
-            carried = self._functions["encode"].get_concrete_function().structured_outputs
+            begin = as_graph(functools.partial(_started, model, strategy), (ids,))
             specs = {
                 name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
-                for name, tensor in carried.items()
+                for name, tensor in begin.get_concrete_function().structured_outputs.items()
                 if name != "limit"
             }
             self._functions["decode_step"] = _step_function(model, strategy, specs)
@@ -116,12 +121,18 @@ def _scored(hypotheses):
     return {"hypotheses": hypotheses.ids, "scores": hypotheses.scores}
 
 
+def _started(model, strategy, source_ids):
+    """`limit` and all that `decode_step` carries, as it is before the first token."""
+    limits, slots = source_limits(source_ids, strategy, model.config)
+    cache = model.start(model.encode(source_ids), slots)
+    mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
+    return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+
+
 def _encode(model, strategy):
     def encode(source_ids):
-        limits, slots = source_limits(source_ids, strategy, model.config)
-        cache = model.start(model.encode(source_ids), slots)
-        mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
-        return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+        started = _started(model, strategy, source_ids)
+        return {name: each for name, each in started.items() if not name.startswith("cache_")}
 
     return encode
 

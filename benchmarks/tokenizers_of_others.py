@@ -1,13 +1,17 @@
 """Imported tokenizers against Hugging Face's own: on how many lines do ids differ, and why.
 
     python benchmarks/tokenizers_of_others.py --python PATH [--lines 3000] [--size 4000]
-        [--data ../shared/data/multi30k] [--only FAMILY ...] [--out tokenizers.json]
+        [--data ../shared/data/multi30k] [--web export/web] [--only FAMILY ...]
+        [--out tokenizers.json]
 
 PATH is a Python with transformers, tokenizers and sentencepiece. For each family, SentencePiece
 models are learnt from the first lines of Multi30k's German and English (never from a hub), laid out
 as the family's folder, and read by both sides. Compared are the ids of other lines: Hugging Face's,
 and those of `read_tokenizers` in Python, as ops of a graph, and from the file that a run, an
-artefact or a device holds. `saved` families are read from what transformers itself writes.
+artefact or a device holds; with `--web`, after `npm ci` there, in the page's WebAssembly too (of
+SentencePiece, which ByT5 is not). To Multi30k's lines come 1,000 of random letters, of which many
+have several splits of the same score; of these only our own sides are compared. `saved` families
+are read from what transformers itself writes.
 
 A line that differs is counted as an `unknown run` if Hugging Face's has the unknown id where ours
 has known ones: several characters in a row that a side's model does not know are looked up there
@@ -28,6 +32,7 @@ import tempfile
 from reporting import options_of, processor, say, write_json
 
 _PEER = pathlib.Path(__file__).resolve().parent / "tokenizer_peers" / "hugging_face.py"
+_BROWSER = _PEER.parent / "browser.mjs"
 _NLLB = ["ace_Latn", "deu_Latn", "eng_Latn", "fra_Latn"]
 _MBART = ["ar_AR", "cs_CZ", "de_DE", "en_XX"]  # the first of 52
 # Class there; `model_type`; the languages of both sides.
@@ -61,13 +66,15 @@ def main():
             print(f"  {example}")
     if arguments.out:
         write_json(arguments.out, report)
-    return int(any(one["counts"]["different"] or one["counts"]["graph"] for one in found.values()))
+    wrong = ("different", "graph", "file", "page", "text")
+    return int(any(one["counts"][why] for one in found.values() for why in wrong))
 
 
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True, help="a Python with transformers")
     parser.add_argument("--data", type=pathlib.Path, default="../shared/data/multi30k")
+    parser.add_argument("--web", type=pathlib.Path, help="export/web, with its packages")
     parser.add_argument("--lines", type=int, default=3000)
     parser.add_argument("--size", type=int, default=4000, help="pieces of a model")
     parser.add_argument("--only", nargs="+", choices=_FAMILIES, default=list(_FAMILIES))
@@ -95,7 +102,7 @@ def _compared(arguments, folder):
     found = {}
     for name, order, theirs in zip(arguments.only, orders, answers, strict=True):
         say(f"{name}: comparing")
-        found[name] = _compared_one(name, order, theirs)
+        found[name] = _compared_one(name, order, theirs, arguments.web)
     return found, answers[0]["version"]
 
 
@@ -196,7 +203,7 @@ def _write(path, content):
 # --- The comparison ------------------------------------------------------------------------
 
 
-def _compared_one(name, order, theirs):
+def _compared_one(name, order, theirs, web):
     from keras_transformer.interop.tokenizers import read_tokenizers
 
     folder = pathlib.Path(order["folder"])
@@ -208,11 +215,17 @@ def _compared_one(name, order, theirs):
         source_language=source_language,
         target_language=target_language,
     )
-    counts, examples = collections.Counter(lines=0, different=0, graph=0, file=0, text=0), []
+    counts, examples = (
+        collections.Counter(lines=0, different=0, graph=0, file=0, page=0, text=0),
+        [],
+    )
     counts["unknown run"] = 0
+    rng = random.Random(0)
+    ties = ["".join(rng.choices("tten12hax ", k=rng.randrange(3, 40))) for _ in range(1000)]
     for side, tokenizer in (("source", read.source), ("target", read.target)):
         prefix = tokenizer.prefix_ids if name == "marian_several" else ()  # text there
         _count(side, tokenizer, prefix, order[side], theirs[side], counts, examples)
+        _count_our_sides(tokenizer, order[side] + ties, web, counts)
     for ids, text in zip(theirs["target"], theirs["texts"], strict=True):
         if read.target.unk_id in ids:  # which reads as ⁇ here and as nothing there
             continue
@@ -223,20 +236,10 @@ def _compared_one(name, order, theirs):
 
 
 def _count(side, tokenizer, prefix, lines, rows, counts, examples):
-    import tensorflow as tf
-
-    from keras_transformer_runner.tokenizers import load_tokenizer
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / f"tokenizer{tokenizer.file_suffix}"
-        tokenizer.save(path)
-        loaded = load_tokenizer(path)
-    graph = tokenizer.tf_encode(tf.constant(lines)).to_list()
-    for line, row, in_graph in zip(lines, rows, graph, strict=True):
+    """Ours in Python against theirs."""
+    for line, row in zip(lines, rows, strict=True):
         ours = tokenizer.encode(line)
         counts["lines"] += 1
-        counts["graph"] += ours != in_graph
-        counts["file"] += ours != loaded.encode(line)
         row = [*prefix, *row[:-1]]  # without EOS
         if ours == row:
             continue
@@ -245,6 +248,35 @@ def _count(side, tokenizer, prefix, lines, rows, counts, examples):
         pieces = [[tokenizer.pieces[token] for token in ids] for ids in (ours, row)]
         ours, row = ([piece for piece in one if piece not in two] for one, two in _both(pieces))
         examples.append(f"{side}, {why}: ours {ours}, theirs {row}")
+
+
+def _count_our_sides(tokenizer, lines, web, counts):
+    """Ours in Python against the graph, the file, and the page."""
+    import tensorflow as tf
+
+    from keras_transformer_runner.tokenizers import load_tokenizer
+
+    ours = [tokenizer.encode(line) for line in lines]
+    graph = tokenizer.tf_encode(tf.constant(lines)).to_list()
+    counts["graph"] += sum(one != two for one, two in zip(ours, graph, strict=True))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / f"tokenizer{tokenizer.file_suffix}"
+        tokenizer.save(path)
+        loaded = load_tokenizer(path)
+        counts["file"] += sum(
+            loaded.encode(line) != one for line, one in zip(lines, ours, strict=True)
+        )
+        if not web or path.suffix != ".model":
+            return
+        command = ["node", str(_BROWSER), str(web), str(path)]
+        answer = subprocess.run(
+            command, input=json.dumps(lines), stdout=subprocess.PIPE, text=True, check=True
+        )
+    page = json.loads(answer.stdout)
+    ids = [one[len(tokenizer.prefix_ids) :] for one in ours]
+    texts = [tokenizer.decode(one) for one in ours]
+    counts["page"] += sum(one != two for one, two in zip(ids, page["ids"], strict=True))
+    counts["page"] += sum(one != two for one, two in zip(texts, page["texts"], strict=True))
 
 
 def _both(pair):

@@ -61,7 +61,7 @@ def read_tokenizers(
         >>> read_tokenizers(".", config).source.encode("hi")
         [107, 108]
     """
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     check_name("`model_type`", kind, list(_READERS))
     return _READERS[kind](_Folder(Path(folder), config), source_language, target_language)
 
@@ -168,12 +168,15 @@ class _Folder:
                     "an added token must be special, as those of languages are: no text can make "
                     f"one. Received: {entry['content']!r}"
                 )
-            ids[entry["content"]] = int(token)
+            ids[_content(entry)] = int(token)
         return ids
 
 
 def _content(entry):
-    return entry["content"] if isinstance(entry, dict) else entry
+    content = entry["content"] if isinstance(entry, dict) else entry
+    if not isinstance(content, str):
+        raise TypeError(f"a token must be a string, not {content!r}")
+    return content
 
 
 def _marian(folder, source_language, target_language):
@@ -301,7 +304,7 @@ def _m2m_100(folder, source_language, target_language):
     table = folder.pieces("sentencepiece.bpe.model")
     added = folder.added_tokens(first_id=len(ids))
     if not any(map(_M2M_LANGUAGE.match, added)):  # as newer versions leave the folder
-        edition = folder.settings.get("language_codes", "m2m100")
+        edition = str(folder.settings.get("language_codes", "m2m100"))
         check_name("`language_codes`", edition, list(_M2M_LANGUAGES))
         known = _M2M_LANGUAGES[edition].split()
         added |= {f"__{name}__": len(ids) + place for place, name in enumerate(known)}
@@ -381,7 +384,7 @@ def _multilingual(folder, table, ids, controls, languages, notes, *given):
                 f"`{side}_language` must be given for a model of several languages: one of "
                 f"{list(languages)}. Received: None"
             )
-        check_name(f"`{side}_language`", language, list(languages), cutoff=0.3)
+        check_name(f"`{side}_language`", str(language), list(languages), cutoff=0.3)
         sides.append(tokenizer.with_prefix([languages[language]]))
     return ReadTokenizers(*sides, tuple(notes))
 

@@ -182,9 +182,10 @@ def test_what_cannot_be_taken_over(models, tmp_path):
     write(folder, tokenizer_config__json={"added_tokens_decoder": {"99": entry}})
     with pytest.raises(ValueError, match="an added token must be special.*Received: 'word'"):
         read_tokenizers(folder, config)
-    write(folder, tokenizer_config__json={"added_tokens_decoder": {"99": 3}})
-    with pytest.raises(ValueError, match="added tokens must have a content and an id"):
-        read_tokenizers(folder, config)
+    for settings in ({"added_tokens_decoder": {"99": 3}}, {"additional_special_tokens": [3]}):
+        write(folder, tokenizer_config__json=settings)
+        with pytest.raises(ValueError, match="added tokens must have a content and an id"):
+            read_tokenizers(folder, config)
     write(folder, sentencepiece__bpe__model=models["t5"], tokenizer_config__json={})
     with pytest.raises(ValueError, match="must begin with <unk>, <s> and </s>. Received:"):
         read_tokenizers(folder, config)
@@ -192,6 +193,8 @@ def test_what_cannot_be_taken_over(models, tmp_path):
         read_tokenizers(folder, fairseq_config("mbart", ids))
     with pytest.raises(ValueError, match="`model_type` must be one of .* Received: 'bart'"):
         read_tokenizers(folder, {"model_type": "bart"})
+    with pytest.raises(ValueError, match="`model_type` must be one of .* Received: 'None'"):
+        read_tokenizers(folder, {})
 
 
 def test_files_are_checked(models, tmp_path):

@@ -43,7 +43,7 @@ ALLOWED = {
     "interop": _ALL - {"plots"},
     "export": _ALL | {"quiet"},
     "__init__": _ALL | {"checks", "export", "training"},
-    "command": _ALL | {"quiet", "training", "export", "__init__"},
+    "command": _ALL | {"quiet", "training", "export", "interop", "__init__"},
     "keras_transformer_command": {"command"},
     "keras_transformer_runner": set(),
 }

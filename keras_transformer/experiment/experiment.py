@@ -163,12 +163,12 @@ class Experiment:
 
         Raises:
             FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
-            ValueError: if there is no corpus, since the model was imported.
+            ValueError: if there is no corpus, since the model was not trained here.
             ImportError: if BLEU is wanted and `sacrebleu` is not installed.
         """
         if self.data.imported is not None:
             raise ValueError(
-                "an imported run has no corpus: write an experiment of your own, with "
+                "a preset and an imported run have no corpus: write an experiment of yours, with "
                 f"`training.start_from`. Received: data.imported={self.data.imported!r}"
             )
         for section in (*self.data.corpora, self.tokenizer):

@@ -25,6 +25,7 @@ class Card:
         data: What the model was trained on.
         figures: How good it is, by the name of the figure.
         search: How it translates.
+        notes: More about it, in Markdown.
     """
 
     name: str = "Transformer"
@@ -32,6 +33,7 @@ class Card:
     data: str | None = None
     figures: dict | None = None
     search: str | None = None
+    notes: str | None = None
 
     def text(self, config, parameters, use):
         """The card in Markdown, with the front matter that model hubs read.
@@ -59,6 +61,8 @@ class Card:
         ]
         if self.figures:
             parts.append("## Figures\n" + _table("figure", "value", self.figures))
+        if self.notes:
+            parts.append(self.notes)
         return "\n\n".join([*parts, _USE.format(use=use)])
 
 

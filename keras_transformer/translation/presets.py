@@ -71,6 +71,7 @@ class TranslatorPresets:
         data: str | None = None,
         figures: dict[str, float | str] | None = None,
         samples: Sequence[str] = (),
+        notes: str | None = None,
     ) -> None:
         """Writes model, tokenizers, search and a model card to a new folder, which appears whole.
 
@@ -83,6 +84,7 @@ class TranslatorPresets:
             data: What the model was trained on, for the card.
             figures: How good it is, for the card.
             samples: Source sentences, to compare an exported model on.
+            notes: More for the card, in Markdown.
 
         Raises:
             FileExistsError: if something is there.
@@ -98,9 +100,8 @@ class TranslatorPresets:
             "training": {"max_epochs": 1},
             "decoding": _described(self.strategy),
         }
-        card = Card(
-            name="Translator", license=license, data=data, figures=figures, search=self.strategy
-        )
+        about = dict(license=license, data=data, figures=figures, notes=notes)
+        card = Card(name="Translator", search=self.strategy, **about)
         write_translator(self, folder, tomli_w.dumps(experiment), samples, card)
 
 

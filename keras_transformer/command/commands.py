@@ -92,7 +92,7 @@ def stop(arguments):
         print(f"{arguments.run_dir}: nobody trains it; `train` now writes the model that there is")
 
 
-def import_(arguments):
+def import_model(arguments):
     from keras_transformer.interop import from_pretrained, is_marian
 
     options = {

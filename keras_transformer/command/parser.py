@@ -2,10 +2,9 @@
 
 import argparse
 import functools
-import keyword
 
 from keras_transformer.command import commands
-from keras_transformer.command.training_parser import add_import, add_stop, add_train
+from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer_runner import __version__
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
@@ -34,9 +33,9 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _of_training(add_train),
-        _of_training(add_stop),
-        _of_training(add_import),
+        _making_runs(add_train),
+        _making_runs(add_stop),
+        _making_runs(add_import),
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -45,14 +44,13 @@ def make_parser():
     return parser
 
 
-def _add_command(subparsers, name, text):
+def _add_command(subparsers, name, text, run=None):
     command = subparsers.add_parser(name, help=text, description=text)
-    function = f"{name}_" if keyword.iskeyword(name) else name
-    command.set_defaults(run=getattr(commands, function), command=name)
+    command.set_defaults(run=run or getattr(commands, name), command=name)
     return command
 
 
-def _of_training(add):
+def _making_runs(add):
     return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 

@@ -1,5 +1,7 @@
 """The arguments of the commands that make a run: `train`, `stop` and `import`."""
 
+from keras_transformer.command import commands
+
 
 def add_train(add_command):
     """Adds the command `train`.
@@ -49,15 +51,12 @@ def add_stop(add_command):
 
 
 def add_import(add_command):
-    """Adds the command `import`.
-
-    Args:
-        add_command: As for `add_train`.
-    """
+    """Adds the command `import`; see `add_train`."""
     command = add_command(
         "import",
         "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
         "mBART-50), or Marian's own.",
+        run=commands.import_model,
     )
     command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
     command.add_argument("run_dir", metavar="RUN", help="new folder for the run")

@@ -154,6 +154,9 @@ def test_a_bpe_model_keeps_the_pieces_that_others_are_merged_from(bpe):
     assert ids["▁hou"] not in tokenizer.encode("hou")
     with pytest.raises(ValueError, match="a BPE model must have an id, .* 1 without one, .*'▁hou'"):
         renumbered(table, kept | {"other": ids["▁hou"]}, special_ids, size)
+    # An id that only BOS has is not free.
+    with pytest.raises(ValueError, match="1 without one, .* and 0 free"):
+        renumbered(table, kept, special_ids._replace(bos_id=ids["▁hou"]), size)
 
 
 def test_equally_good_splits_are_the_same_in_the_graph():
@@ -182,6 +185,18 @@ def test_a_table_that_is_written_is_read_again(unigram, bpe):
         again = PieceTable.read(table.to_bytes(SpecialIds(1, 0, 1, 2)))
         assert [piece[::2] for piece in again.pieces] == [piece[::2] for piece in table.pieces]
         assert table.pieces[2].kind == CONTROL and table.pieces[2].text == "</s>"
+
+
+def test_ids_without_a_piece_have_names_of_their_own(unigram):
+    ids, special_ids = shuffled(unigram)
+    size = len(ids)
+    ids |= {f"<unused_{size + 1}>": size, "": size + 2}
+    tokenizer = renumbered(PieceTable.read(unigram), ids, special_ids, size + 4)
+    assert tokenizer.pieces[size:] == [
+        *(f"<unused_{size + 1}>", f"<unused_{size + 1}>_"),
+        *(f"<unused_{size + 2}>", f"<unused_{size + 3}>"),
+    ]
+    assert tokenizer.decode([size + 1, ids["▁dog"], size + 2]) == "dog"
 
 
 def test_ids_are_checked(unigram):

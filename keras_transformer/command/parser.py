@@ -4,7 +4,7 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
-from keras_transformer.command.training_parser import add_stop, add_train
+from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer_runner import __version__
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
@@ -33,9 +33,9 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _of_training(add_train),
-        _of_training(add_stop),
-        _add_import,
+        _making_runs(add_train),
+        _making_runs(add_stop),
+        _making_runs(add_import),
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -50,7 +50,7 @@ def _add_command(subparsers, name, text, run=None):
     return command
 
 
-def _of_training(add):
+def _making_runs(add):
     return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 
@@ -109,29 +109,6 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-
-
-def _add_import(subparsers):
-    command = _add_command(
-        subparsers,
-        "import",
-        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
-        "mBART-50), or Marian's own.",
-        run=commands.import_model,
-    )
-    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
-    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
-    for side in ("source", "target"):
-        command.add_argument(
-            f"--{side}-language",
-            metavar="NAME",
-            help="as the model calls it, such as deu_Latn, where it has several",
-        )
-    command.add_argument(
-        "--samples",
-        metavar="FILE",
-        help="source sentences that exports are compared on; random pieces if not",
     )
 
 

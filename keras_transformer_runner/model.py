@@ -127,6 +127,7 @@ class DeviceModel:
         """
         state = self._run("encode", source_ids=ids)
         limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
+        state = {**self._empty_caches(limit), **state}  # older exports bring their own
         told = self._target_tokenizer.prefix_ids
         # The last token is EOS then, whatever the step says.
         limit -= (self.metadata.get("search") or {}).get("forced_eos") is True
@@ -143,6 +144,16 @@ class DeviceModel:
             if token != self.metadata["pad_id"]:
                 yield token
             state.update((name, value) for name, value in outputs.items() if name in state)
+
+    def _empty_caches(self, slots):
+        """What `decode_step` carries before the first token, beside the source."""
+        with self._lock:
+            details = self._call("decode_step").get_input_details()
+        return {
+            name: np.zeros([slots if size < 0 else size for size in each["shape_signature"]], "f4")
+            for name, each in details.items()
+            if name.startswith("cache_")
+        }
 
     def _new_interpreter(self):
         from ai_edge_litert.interpreter import Interpreter
@@ -201,10 +212,14 @@ class DeviceModel:
         with self._lock:  # an interpreter has one set of tensors; what comes out of it is a copy
             if self._packed and signature == self.metadata["signature"]:
                 return self._packed.run(**tensors)
-            if signature not in self._calls:
-                self._interpreter = self._interpreter or self._new_interpreter()
-                self._calls[signature] = self._interpreter.get_signature_runner(signature)
-            return self._calls[signature](**tensors)
+            return self._call(signature)(**tensors)
+
+    def _call(self, signature):
+        """The runner of a signature; the lock is held."""
+        if signature not in self._calls:
+            self._interpreter = self._interpreter or self._new_interpreter()
+            self._calls[signature] = self._interpreter.get_signature_runner(signature)
+        return self._calls[signature]
 
     def _content(self, row):
         eos_id, pad_id = self.metadata["eos_id"], self.metadata["pad_id"]

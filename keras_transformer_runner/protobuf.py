@@ -44,6 +44,16 @@ def read_packed(content):
     return tuple(values)
 
 
+def varint_field(number, value):
+    """A field that holds a number of at least 0."""
+    return _varint(number << 3 | _VARINT) + _varint(value)
+
+
+def read_number(content, start):
+    """The number that the value of a field of `varint_field` holds."""
+    return _read_varint(content, start)[0]
+
+
 def _read_varint(content, start):
     """A number of seven bits a byte, the lowest first, and where it ends."""
     value = shift = 0

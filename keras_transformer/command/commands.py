@@ -67,16 +67,51 @@ def prepare(arguments):
 def train(arguments):
     from keras_transformer.experiment.experiment import Experiment
     from keras_transformer.experiment.run_folder import check_folder
+    from keras_transformer.experiment.start import find_start
 
     overrides = set_values(arguments, "SECTION.KEY=VALUE")
     experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
-    check_folder(pathlib.Path(arguments.run_dir), experiment, resume=True)
+    run_dir, more_epochs = pathlib.Path(arguments.run_dir), arguments.more_epochs
+    check_folder(run_dir, experiment, resume=True, more_epochs=more_epochs)
     check_writable(arguments.run_dir)
     experiment.check_files()
+    find_start(experiment, arguments.run_dir)
     start_tensorflow()
     from keras_transformer.training import train
 
-    print(train(experiment, arguments.run_dir))
+    print(train(experiment, arguments.run_dir, more_epochs=more_epochs))
+
+
+def stop(arguments):
+    from keras_transformer.experiment.length import stop_run
+
+    when = "now" if arguments.now else "after this epoch"
+    if stop_run(arguments.run_dir, now=arguments.now):
+        print(f"{arguments.run_dir}: training ends {when}")
+    else:
+        print(f"{arguments.run_dir}: nobody trains it; `train` now writes the model that there is")
+
+
+def import_model(arguments):
+    from keras_transformer.interop import from_pretrained, is_marian
+
+    options = {
+        "source_language": arguments.source_language,
+        "target_language": arguments.target_language,
+    }
+    check_new_folder(arguments.run_dir, "an imported run")
+    check_writable(arguments.run_dir)
+    if arguments.samples is not None:
+        check_file(arguments.samples)
+    if not is_marian(arguments.folder):
+        from keras_transformer.interop.hugging_face import Checkpoint, tokenizers_of
+
+        tokenizers_of(Checkpoint.open(arguments.folder), **options)
+    start_tensorflow()
+    pretrained = from_pretrained(arguments.folder, **options)
+    pretrained.save_run(arguments.run_dir, listed_lines(arguments.samples) or ())
+    print(pretrained.report)
+    print(f"{arguments.run_dir}: {pretrained.origin}, licence {pretrained.licence or 'not stated'}")
 
 
 def _load_run(arguments):

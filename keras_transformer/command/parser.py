@@ -1,19 +1,14 @@
 """What the command line of `keras-transformer` takes."""
 
 import argparse
+import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.training_parser import add_stop, add_train
 from keras_transformer_runner import __version__
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
 MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
-_OF_LITERT = {
-    "mode": "float32",
-    "signatures": "translate",
-    "references": None,
-    "calibration": None,
-}
-_MOST_WORKERS = 256  # a slip of the keyboard must not start more
 
 
 def make_parser():
@@ -31,7 +26,9 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _add_train,
+        _of_training(add_train),
+        _of_training(add_stop),
+        _add_import,
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -40,10 +37,14 @@ def make_parser():
     return parser
 
 
-def _add_command(subparsers, name, text):
+def _add_command(subparsers, name, text, run=None):
     command = subparsers.add_parser(name, help=text, description=text)
-    command.set_defaults(run=getattr(commands, name), command=name)
+    command.set_defaults(run=run or getattr(commands, name), command=name)
     return command
+
+
+def _of_training(add):
+    return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 
 def _add_tokenizer(subparsers):
@@ -104,28 +105,26 @@ def _add_prepare(subparsers):
     )
 
 
-def _add_train(subparsers):
+def _add_import(subparsers):
     command = _add_command(
         subparsers,
-        "train",
-        "Train a model. Interrupted, the same command goes on where it stopped.",
+        "import",
+        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
+        "mBART-50), or Marian's own.",
+        run=commands.import_model,
     )
+    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
+    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
+    for side in ("source", "target"):
+        command.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help="as the model calls it, such as deu_Latn, where it has several",
+        )
     command.add_argument(
-        "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
-    )
-    command.add_argument("run_dir", metavar="RUN", help="folder for the result")
-    command.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="replace a value of the experiment, for example training.max_minutes=30",
+        "--samples",
+        metavar="FILE",
+        help="source sentences that exports are compared on; random pieces if not",
     )
 
 
@@ -291,54 +290,3 @@ def _add_search(command):
             metavar="PIECE",
             help=f"a piece {place}, such as a language; once for each, if there are several",
         )
-
-
-_SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
-
-
-def usage_problem(arguments):
-    """What does not go together in parsed arguments, as a sentence, or `None`."""
-    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": _of_export}
-    return problems.get(arguments.command, lambda _: None)(arguments)
-
-
-def _of_translate(arguments):
-    if arguments.text and arguments.input:
-        return "translate takes TEXT or --input, not both"
-    if not (arguments.output and arguments.input):
-        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
-        of_files = tuple(getattr(arguments, name) for name in names)
-        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
-            return "--output goes with --input; what says how goes with both"
-    if not 1 <= arguments.workers <= _MOST_WORKERS:
-        return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
-    if arguments.workers > 1 and arguments.beam is not None:
-        return "--workers goes without --beam-pipeline, whose options say how many there are"
-    return None
-
-
-def _of_evaluate(arguments):
-    from keras_transformer.data.readers import holds_both  # which `--help` does not need
-
-    if (arguments.backend == "python") != (arguments.artifact is None):
-        return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    if arguments.artifact:
-        for name in _SEARCH:
-            if getattr(arguments, name) is not None:
-                return f"--{name.replace('_', '-')} of an artifact is chosen by export"
-    if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
-        return "--source goes with --target, but where its name or --format says it has both sides"
-    return None
-
-
-def _of_export(arguments):
-    if arguments.form == "savedmodel":
-        for name, default in _OF_LITERT.items():
-            value = getattr(arguments, name)
-            if value != default:
-                return f"--{name} {value} goes with --to litert"
-    if arguments.references and not arguments.samples:
-        return "--references goes with --samples"
-    if arguments.ids_only and arguments.form != "savedmodel":
-        return "--ids-only goes with --to savedmodel"
-    return None

@@ -38,12 +38,13 @@ class Experiment:
       `character_coverage`, `byte_fallback`, `split_digits`, `normalization`, `max_sentences`,
       `min_count`, `joiner`
     - `[model]`: `preset`, and fields of `TransformerConfig` that replace the preset's. The
-      vocabulary's size and the special ids come from the tokenizer.
-    - `[training]`: `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`, `pack`,
-      `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`, `learning_rate`,
-      `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `clipnorm`, `ema`, `seed`,
-      `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`, `best_by`,
-      `patience`, `strategy`
+      vocabulary's size and the special ids come from the tokenizer. With `training.start_from`
+      and no `preset` they replace the fields of that folder's model.
+    - `[training]`: `start_from`, `freeze`, `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`,
+      `pack`, `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`,
+      `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `clipnorm`, `ema`,
+      `seed`, `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`,
+      `best_by`, `patience`, `strategy`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
       `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
       `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
@@ -99,6 +100,10 @@ class Experiment:
                     f"`model.{name}` is given by the tokenizer and must be left out. "
                     f"Received: {name}={self.model[name]!r}"
                 )
+        if not self.inherits_model:  # or what it inherits would be missing
+            self._check_config()
+
+    def _check_config(self):
         size = max(self.tokenizer.vocab_size or 8, 8)
         sizes = {"vocab_size": size}
         if not self.tokenizer.is_joint:
@@ -109,6 +114,30 @@ class Experiment:
                 "`training.buckets` must be at most `model.max_positions`. "
                 f"Received: buckets={buckets}, max_positions={limit}"
             )
+
+    @property
+    def inherits_model(self) -> bool:
+        """Whether `[model]` replaces fields of the model that training starts from."""
+        return self.training.start_from is not None and "preset" not in self.model
+
+    def inheriting(self, config: TransformerConfig) -> "Experiment":
+        """The experiment with all fields of its model, the missing ones from another config.
+
+        Raises:
+            ValueError: if a field is unknown, or values do not fit together.
+        """
+        if not self.inherits_model:
+            return self
+        own = (*_FROM_TOKENIZER, "packed")  # `training.pack` says anew whether rows are packed
+        fields = {
+            name: value
+            for name, value in config.to_dict().items()
+            if value is not None and name not in own
+        }
+        if config.embedding_sharing == "all":  # which two vocabularies cannot have
+            del fields["embedding_sharing"]
+        # All fields are given, so the preset decides none.
+        return dataclasses.replace(self, model={"preset": "tiny", **fields, **self.model})
 
     @property
     def max_length(self) -> int:
@@ -122,7 +151,8 @@ class Experiment:
             ValueError: if the preset or a field is unknown, or values do not fit together.
         """
         fields = dict(self.model)
-        if not self.tokenizer.is_joint:  # two vocabularies cannot share a matrix
+        if "target_vocab_size" in from_tokenizer or not self.tokenizer.is_joint:
+            # Two vocabularies cannot share a matrix.
             fields.setdefault("embedding_sharing", "target_output")
         if self.training.pack:
             fields["packed"] = True
@@ -192,6 +222,8 @@ class Experiment:
             if not isinstance(section, dict):
                 raise ValueError(f"`{name}` must be a section, [{name}]. Received: {section!r}")
             sections[name] = section if types[name] is dict else _section(types, name, section)
+        if "start_from" in values.get("training", {}):
+            sections.setdefault("model", {})  # no preset, but what training starts from
         for name in ("data", "training"):
             if name not in sections:
                 raise ValueError(
@@ -235,9 +267,11 @@ def _checked(name, value, kind):
     """`value` in the type `kind`; TOML's integers may stand for floats, its lists for tuples."""
     kinds = [option for option in (typing.get_args(kind) or (kind,)) if option is not type(None)]
     if typing.get_origin(kinds[0]) is tuple:
-        if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
+        item = typing.get_args(kinds[0])[0]
+        if isinstance(value, (list, tuple)) and all(type(each) is item for each in value):
             return tuple(value)
-        raise ValueError(f"`{name}` must be a list of integers. Received: {value!r}")
+        of = {int: "integers", str: "strings"}[item]
+        raise ValueError(f"`{name}` must be a list of {of}. Received: {value!r}")
     if kinds[0] is float and type(value) is int:
         return float(value)
     if type(value) is not kinds[0]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.arguments import check_size
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE, RECORD_FILE, check_record, write_record
+from keras_transformer.experiment.figures import best_figures
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.presets.folder import CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE
+from keras_transformer.presets.record import MODEL_FILE, RECORD_FILE, check_record, write_record
 from keras_transformer_runner.atomic import TargetInUseError, locked, new_folder
 from keras_transformer_runner.folders import received
 from keras_transformer_runner.integrity import checksum
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from keras_transformer.models import Transformer
     from keras_transformer.translation import Translator
 
-CONFIG_FILE = "config.json"
-EXPERIMENT_FILE = "experiment.toml"
 METRICS_FILE = "metrics.jsonl"
-SAMPLES_FILE = "samples.txt"
+CHECKPOINTS = "checkpoints"
+STATE_FILE = "state.npz"  # among the checkpoints
+EXTENSION_FILE = "more_epochs.json"
 # What `atomic` names things while it writes: what is written, and locks.
 _LEFT_BEHIND = re.compile(r"\.[0-9a-f]{8}\.(?:writing|replaced)\.(.+)|\.(.+)\.lock")
-_TRAINING = "training"  # is locked in the folder while a process trains there
+TRAINING = "training"  # is locked in the folder while a process trains there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Run:
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
+        figures: Its best figures on the validation set, as text by name.
 
     Example:
         >>> from keras_transformer.experiment import Run
@@ -66,6 +69,9 @@ class Run:
         50
         >>> run.with_prefixes(target=["b"]).prefixes
         ((), (5,))
+        >>> run.save_to_preset("preset", license="MIT")
+        >>> kt.load_run("preset").samples
+        ('ab',)
     """
 
     model: "Transformer"
@@ -74,6 +80,7 @@ class Run:
     config: TransformerConfig
     experiment: Experiment
     samples: tuple[str, ...]
+    figures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def strategy(self) -> "Greedy | BeamSearch | Sampling":
@@ -157,6 +164,29 @@ class Run:
             jit_compile=jit_compile,
         )
 
+    def save_to_preset(
+        self,
+        folder: os.PathLike | str,
+        *,
+        license: str | None = None,
+        data: str | None = None,
+    ) -> None:
+        """Writes what others need of the run to a new folder: `Translator.save_to_preset`.
+
+        The model card has the figures of the run. Paths and checkpoints stay here.
+
+        Args:
+            folder: The folder, new or empty.
+            license: Of the weights, for the card.
+            data: What it was trained on, for the card.
+
+        Raises:
+            FileExistsError: if something is there.
+        """
+        self.translator().save_to_preset(
+            folder, license=license, data=data, figures=self.figures, samples=self.samples
+        )
+
 
 def load_run(run_dir: os.PathLike | str) -> Run:
     """Loads a run folder that `train` has finished.
@@ -197,6 +227,7 @@ def load_run(run_dir: os.PathLike | str) -> Run:
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
+        figures=best_figures(run_dir / METRICS_FILE),
     )
 
 
@@ -224,19 +255,23 @@ def model_fingerprint(run_dir):
     return (checksum(Path(run_dir) / MODEL_FILE), *(each.fingerprint for each in tokenizers))
 
 
-def check_folder(run_dir, experiment, resume):
-    """Whether the folder holds an interrupted run of the experiment.
+def check_folder(run_dir, experiment, resume, more_epochs=None):
+    """Whether the folder holds an interrupted run of the experiment, or one to train for longer.
 
     Raises:
         FileExistsError: if it holds anything else, or `resume` is `False`.
-        FileNotFoundError, ValueError: if a file of it is missing or damaged.
+        FileNotFoundError, ValueError: if a file of it is missing or damaged, or there is nothing
+            to train for longer.
     """
+    check_size(optional=True, more_epochs=more_epochs)
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
         if os.path.ismount(run_dir):  # nothing can be renamed to it
             raise FileExistsError(
                 "a new run needs a folder within a volume, not where the volume is mounted. "
                 f"Received: {run_dir}"
             )
+        if more_epochs:
+            raise FileNotFoundError(f"`more_epochs` is for a finished run. Received: {run_dir}")
         return False
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise FileExistsError(
@@ -249,16 +284,37 @@ def check_folder(run_dir, experiment, resume):
             "a run folder belongs to one experiment; choose another folder. "
             f"Received: {run_dir}, which differs in {', '.join(_differences(found, experiment))}"
         )
-    if (run_dir / MODEL_FILE).exists():
+    if more_epochs:
+        _check_extension(run_dir, experiment)
+    elif (run_dir / MODEL_FILE).exists():
         raise FileExistsError(
-            "a finished run is not trained again; use it with `translate` or `export`, or choose "
-            f"another folder. Received: {run_dir}"
+            "a finished run is not trained again; use it with `translate` or `export`, let it go "
+            f"on with `more_epochs`, or choose another folder. Received: {run_dir}"
         )
     if not resume:
         raise FileExistsError(
             f"an interrupted run goes on only with `resume=True`. Received: {run_dir}"
         )
     return True
+
+
+def _check_extension(run_dir, experiment):
+    """Raises an error if the run of a folder cannot be trained for longer than it was to be."""
+    if not ((run_dir / MODEL_FILE).exists() or (run_dir / EXTENSION_FILE).exists()):
+        raise ValueError(
+            "`more_epochs` is for a finished run: train this one without it to its end. "
+            f"Received: {run_dir}"
+        )
+    if not (run_dir / CHECKPOINTS / STATE_FILE).exists():
+        raise FileNotFoundError(
+            f"a run to go on with must hold {CHECKPOINTS}/{STATE_FILE}, as `train` leaves it; "
+            f"start a new run from it with `training.start_from`. Received: {run_dir}"
+        )
+    if experiment.training.strategy == "multi_worker":
+        raise ValueError(
+            "`more_epochs` does not go with the strategy 'multi_worker'. "
+            f"Received: strategy={experiment.training.strategy!r}"
+        )
 
 
 def _differences(one, other):
@@ -271,18 +327,18 @@ def _differences(one, other):
     ]
 
 
-def hold_folder(held, run_dir, experiment, resume):
+def hold_folder(held, run_dir, experiment, *options):
     """Holds a run folder, so that no other process trains in it.
 
     Args:
         held: A `contextlib.ExitStack` that lasts as long as training.
-        run_dir, experiment, resume: As for `check_folder`.
+        run_dir, experiment, *options: As for `check_folder`.
 
     Raises:
         FileExistsError: as `check_folder`.
         TargetInUseError: if another process trains there.
     """
-    check_folder(run_dir, experiment, resume)
+    check_folder(run_dir, experiment, *options)
     try:
         held.enter_context(locked(run_dir))
     except TargetInUseError:
@@ -290,7 +346,7 @@ def hold_folder(held, run_dir, experiment, resume):
     except OSError:  # a folder that is mounted may stand where nothing can be written
         if not run_dir.exists():
             raise
-    if check_folder(run_dir, experiment, resume):  # which another may have made by now
+    if check_folder(run_dir, experiment, *options):  # which another may have made by now
         hold_inside(held, run_dir)
         if not (run_dir / RECORD_FILE).exists():
             names = (CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE, *Tokenizers.files(run_dir))
@@ -299,7 +355,7 @@ def hold_folder(held, run_dir, experiment, resume):
 
 def hold_inside(held, run_dir):
     """Holds a run folder also against processes that see it by another path, and tidies it up."""
-    held.enter_context(locked(run_dir / _TRAINING))
+    held.enter_context(locked(run_dir / TRAINING))
     for path in sorted(run_dir.rglob(".*")):
         if (found := _LEFT_BEHIND.fullmatch(path.name)) and (found[1] or _is_lock(path)):
             # Whoever holds a target removes what is left of it; a target of the living stays.

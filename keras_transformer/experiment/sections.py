@@ -1,9 +1,10 @@
 """The sections of an experiment file, each with its checks."""
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.arguments import check_choice, check_least
+from keras_transformer.arguments import check_choice, check_least, check_name
 from keras_transformer.data.buckets import check_ascending
 from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
 
@@ -29,6 +30,12 @@ SCHEDULES = ("paper", "inverse_sqrt")
 OPTIMIZERS = ("adam", "adamw")
 BEST_BY = ("loss", "bleu", "chrf")
 STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+_BLOCK = re.compile(r"(encoder|decoder)_(0|[1-9]\d*)")
+# What `freeze` may name; beside these a block, such as `encoder_0`.
+FREEZABLE = (
+    *("encoder", "decoder", "embeddings"),
+    *("self_attention", "cross_attention", "feed_forward", "normalization"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,6 +159,13 @@ class TrainingSection:
     """`[training]`: how long to train, with which batches, loss, optimizer and devices.
 
     Attributes:
+        start_from: The folder of a finished run or of a preset, whose weights training starts
+            with. Where `[tokenizer]` is left out its tokenizers are taken too; of another
+            vocabulary, the rows of the pieces that both have. Its model is what `[model]` starts
+            from, unless that names a `preset`.
+        freeze: Parts that stay as they are: `"encoder"`, `"decoder"`, `"embeddings"` (positions
+            and output included), `"self_attention"`, `"cross_attention"`, `"feed_forward"`,
+            `"normalization"`, or a block such as `"encoder_0"`.
         max_minutes: Stop after this wall time, XLA compilation included, over all resumed parts.
         max_epochs: Stop after this many passes over the data.
         batch_tokens: Positions in a batch, a side.
@@ -184,6 +198,8 @@ class TrainingSection:
             `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
     """
 
+    start_from: str | None = None
+    freeze: tuple[str, ...] | None = None
     max_minutes: float | None = None
     max_epochs: int | None = None
     batch_tokens: int = 4096
@@ -209,7 +225,7 @@ class TrainingSection:
     patience: int | None = None
     strategy: str = "none"
 
-    PATHS = ()
+    PATHS = ("start_from",)
 
     def __post_init__(self):
         if self.max_minutes is None and self.max_epochs is None:
@@ -244,6 +260,9 @@ class TrainingSection:
         check_choice(OPTIMIZERS, **{"training.optimizer": self.optimizer})
         check_choice(BEST_BY, **{"training.best_by": self.best_by})
         check_choice(STRATEGIES, **{"training.strategy": self.strategy})
+        for part in self.freeze or ():
+            if not _BLOCK.fullmatch(part):
+                check_name("a part of `training.freeze`", part, FREEZABLE)
         self._check_pairs()
 
     def _check_pairs(self):

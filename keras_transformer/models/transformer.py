@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import masks
+from keras_transformer.layers import TokenEmbedding, masks
 from keras_transformer.models import packed_sequences
 from keras_transformer.models.base import TransformerModel, as_config
 from keras_transformer.models.stack import (
@@ -62,6 +62,9 @@ class Transformer(TransformerModel):
         >>> history = model.fit(inputs, np.array([[7, 3]]), verbose=0)
         >>> list(history.history)
         ['loss']
+        >>> model.save_to_preset("preset", license="MIT")
+        >>> kt.Transformer.from_preset("preset").config == config
+        True
     """
 
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
@@ -81,6 +84,12 @@ class Transformer(TransformerModel):
         kwargs.setdefault("name", "transformer")
         super().__init__(config, inputs, logits, dtype, **kwargs)
         self._encoder, self._decoder, self._output = encoder, decoder, output
+
+    @property
+    def token_embeddings(self) -> dict[str, TokenEmbedding]:
+        """The `TokenEmbedding` of `"source"`, `"target"` and `"output"`; some may be one layer."""
+        source, target = self._encoder.embedding, self._decoder.embedding
+        return {"source": source, "target": target, "output": self._output}
 
     def encode(self, source_ids):
         """(B, S) int32 source ids -> `Memory`."""
@@ -146,11 +155,13 @@ class Transformer(TransformerModel):
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Weights of every block: lists of encoder, decoder and cross-attention's.
 
-        (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype.
+        (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype. A decoder with a
+        recurrence has none of the second.
         """
         encoder, decoder = [], []
         _states(self._encoder, self._decoder, source_ids, target_ids, (encoder, decoder))
-        return encoder, [pair[0] for pair in decoder], [pair[1] for pair in decoder]
+        own = [] if self.config.decoder_recurrence else [pair[0] for pair in decoder]
+        return encoder, own, [pair[-1] for pair in decoder]
 
 
 def alignment_layer(config):

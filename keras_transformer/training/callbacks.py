@@ -5,7 +5,10 @@ import time
 
 import keras
 
+from keras_transformer.experiment.length import NOW, wanted_end
 from keras_transformer_runner.atomic import write_text
+
+_LOOK_SECONDS = 1
 
 
 class Clock:
@@ -32,6 +35,26 @@ class TimeBudget(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self.used_up():
+            self.model.stop_training = True
+
+
+class EarlyEnd(keras.callbacks.Callback):
+    """Stops training where `stop_run` has asked for it, which it looks for once a second."""
+
+    def __init__(self, run_dir):
+        super().__init__()
+        self._run_dir = run_dir
+        self._looked = float("-inf")
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            if wanted_end(self._run_dir) == NOW:
+                self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        if wanted_end(self._run_dir):
             self.model.stop_training = True
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import keras
 
 from keras_transformer.arguments import check_least
+from keras_transformer.experiment.run_folder import STATE_FILE
 from keras_transformer.training.state import Progress, current_weights, load_state, save_state
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
-STATE_FILE = "state.npz"
 BEST_FILE = "best.weights.h5"
 SNAPSHOT = re.compile(r"epoch-(\d+)\.weights\.h5")
 
@@ -48,6 +48,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         seconds: Function that gives the training time so far.
         best_by: Which validation metric chooses the best weights: `"loss"`, `"bleu"` or `"chrf"`.
         patience: Stop training after this many epochs without a better metric; `None` for never.
+        patient_from: The epoch after which these are counted at the earliest.
         write: Whether files are written: of several workers, one does.
 
     Attributes:
@@ -83,6 +84,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         seconds: Callable[[], float] = lambda: 0.0,
         best_by: str = "loss",
         patience: int | None = None,
+        patient_from: int = 0,
         write: bool = True,
     ):
         super().__init__()
@@ -100,6 +102,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.progress = Progress(fingerprint=fingerprint)
         self.run = run
         self.patience = patience
+        self._patient_from = patient_from
         self._metric, self._more_is_better = METRICS[best_by]
         self._write = write
         self._seconds = seconds
@@ -161,7 +164,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def is_hopeless(self) -> bool:
         """Whether `patience` epochs have passed without a better metric."""
         best, patience = self.progress.best_epoch, self.patience
-        return None not in (best, patience) and self.progress.epoch - best >= patience
+        if best is None or patience is None:
+            return False
+        return self.progress.epoch - max(best, self._patient_from) >= patience
 
     def snapshot_model(self) -> keras.Model:
         """Gives the model without optimizer, always the same object, with the current weights."""

@@ -1,28 +1,38 @@
 """`train`: from an experiment to a run folder with a trained model."""
 
 import contextlib
+import dataclasses
+import json
+import math
 import os
 import sys
 from pathlib import Path
 
 import keras
 
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import PreparedCorpus
 from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE, write_record
+from keras_transformer.experiment.length import NOW, STOP_FILE, Extension, wanted_end
 from keras_transformer.experiment.run_folder import (
+    CHECKPOINTS,
     CONFIG_FILE,
     EXPERIMENT_FILE,
     METRICS_FILE,
     SAMPLES_FILE,
+    STATE_FILE,
     check_folder,
     create_folder,
     hold_folder,
     hold_inside,
 )
+from keras_transformer.experiment.start import START_FILE, find_start, tokenizers_of_start
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
+from keras_transformer.presets.record import MODEL_FILE, write_record
 from keras_transformer.training.callbacks import (
     Clock,
+    EarlyEnd,
     MetricsFile,
     OpenEndedProgress,
     TimeBudget,
@@ -37,16 +47,24 @@ from keras_transformer.training.data import (
     open_corpora,
 )
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
+from keras_transformer.training.freezing import freeze
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.run_plots import draw_run
-from keras_transformer.training.state import average_weights
+from keras_transformer.training.start import take_over
+from keras_transformer.training.state import average_weights, saved_progress
 from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
 from keras_transformer_runner.streams import log
 
 
-def train(experiment: Experiment, run_dir: os.PathLike | str, *, resume: bool = True) -> Path:
+def train(
+    experiment: Experiment,
+    run_dir: os.PathLike | str,
+    *,
+    resume: bool = True,
+    more_epochs: int | None = None,
+) -> Path:
     """Trains a model and leaves everything about it in a folder.
 
     The folder gets `config.json`, `experiment.toml`, the tokenizers, `samples.txt`,
@@ -56,10 +74,18 @@ def train(experiment: Experiment, run_dir: os.PathLike | str, *, resume: bool = 
     inputs have been checked. Killed at any moment, the same call goes on from the last checkpoint
     to the same weights.
 
+    A run that is finished goes on with `more_epochs`, in the same folder and with its history:
+    both schedules know no end, so it is the run that it would be had it been that long from the
+    start. Two things differ where it was ended within an epoch (by `max_minutes` or
+    `stop_run(now=True)`): the weights of that moment may be the best snapshot. And `patience`
+    counts anew.
+
     Args:
         experiment: An `Experiment`.
         run_dir: The folder, new or of the same experiment interrupted.
         resume: Whether an interrupted run may go on.
+        more_epochs: Epochs that a finished run is to have beside those it has had, whatever
+            `max_epochs` and `max_minutes` say. Killed, the same call or one without it goes on.
 
     Returns:
         `run_dir` as a `Path`.
@@ -70,7 +96,7 @@ def train(experiment: Experiment, run_dir: os.PathLike | str, *, resume: bool = 
         FileNotFoundError: if a corpus file is missing.
         TargetInUseError: if another process trains in the folder.
         ValueError: if the corpus or the experiment is not usable, a file of the interrupted run is
-            damaged, or training diverges.
+            damaged, or training diverges; if `more_epochs` is given for a run that is not finished.
 
     Example:
         >>> with open("pairs.tsv", "w") as file:
@@ -96,44 +122,74 @@ def train(experiment: Experiment, run_dir: os.PathLike | str, *, resume: bool = 
     strategy = make_strategy(experiment.training.strategy)
     with contextlib.ExitStack() as held:
         if is_chief(strategy):
-            hold_folder(held, run_dir, experiment, resume)
+            hold_folder(held, run_dir, experiment, resume, more_epochs)
         else:
             wait_for(run_dir / EXPERIMENT_FILE)
-        _train(experiment, run_dir, strategy, held, check_folder(run_dir, experiment, resume))
+        resuming = check_folder(run_dir, experiment, resume, more_epochs)
+        _train(experiment, run_dir, strategy, held, resuming, more_epochs)
     return run_dir
 
 
-def _train(experiment, run_dir, strategy, held, resuming):
+def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
+    start = find_start(experiment, run_dir)
+    described = experiment  # as the folder keeps it
+    experiment = _with_model(experiment, start, run_dir)
     corpora = open_corpora(experiment.data)
-    tokenizers = (
-        Tokenizers.load(run_dir) if resuming else make_tokenizers(experiment.tokenizer, corpora[0])
-    )
+    tokenizers = _tokenizers(experiment, corpora[0], start, run_dir if resuming else None)
     config = experiment.config(**tokenizers.config_fields())
     data = TrainingData.make(experiment, corpora, tokenizers, strategy)
-    # Whatever can be wrong with the inputs has been found by now.
+    # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)
         model = Transformer(config)
+        taken = take_over(start, model, tokenizers) if start else None
+        freeze(model, experiment.training.freeze or ())
         compile_model(model, experiment.training)
     samples = choose_samples(corpora, tokenizers.source, experiment.max_length)
     if not resuming:
         files = {
             CONFIG_FILE: config.to_json(),
-            EXPERIMENT_FILE: experiment.to_toml(),
+            EXPERIMENT_FILE: described.to_toml(),
             SAMPLES_FILE: "".join(f"{one_line(text)}\n" for text in samples),
         }
+        if taken:
+            files[START_FILE] = json.dumps(taken, indent=2) + "\n"
         create_folder(run_dir, files, tokenizers)
         hold_inside(held, run_dir)
-    log(f"{model.count_params():,} weights, vocabulary {config.vocab_size}")
+    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
+    of_them = f", {frozen:,} of them frozen" if experiment.training.freeze else ""
+    log(f"{model.count_params():,} weights{of_them}, vocabulary {config.vocab_size}")
     # Keras prints its progress on standard output, which belongs to the caller.
     with contextlib.redirect_stdout(sys.stderr):
         fitting = _Fitting(
-            model, experiment, data, run_dir, corpora[1], samples, is_chief(strategy)
+            model, experiment, data, run_dir, corpora[1], samples, is_chief(strategy), more_epochs
         )
         fitting.run()
         _warn_of_warmup(model, experiment.training)
         if fitting.chief:
             fitting.finish()
+
+
+def _with_model(experiment, start, run_dir):
+    """The experiment with the model that it inherits, or that its run has inherited."""
+    if start is not None:
+        return experiment.inheriting(start.config)
+    if not experiment.inherits_model:
+        return experiment
+    return experiment.inheriting(_config_of(run_dir))
+
+
+def _config_of(run_dir):
+    return TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))
+
+
+def _tokenizers(experiment, corpus, start, resumed):
+    """The tokenizers: of the run that goes on, of what it starts from, or the experiment's."""
+    if resumed:
+        return Tokenizers.load(resumed)
+    prepared = isinstance(corpus, PreparedCorpus)  # which has its own
+    taken = None if prepared else tokenizers_of_start(start, experiment)
+    return taken or make_tokenizers(experiment.tokenizer, corpus)
 
 
 def _warn_of_warmup(model, options):
@@ -148,22 +204,35 @@ def _warn_of_warmup(model, options):
 class _Fitting:
     """The part of a run that trains: `fit` with its callbacks, and the choice of the weights."""
 
-    def __init__(self, model, experiment, data, run_dir, valid_pairs, samples, chief):
-        options = experiment.training
+    def __init__(self, model, experiment, data, run_dir, valid_pairs, samples, chief, more_epochs):
+        run = (run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8")
+        folder = run_dir / CHECKPOINTS
+        options, extension = experiment.training, Extension.read(run_dir)
+        self.planned = None
+        if more_epochs:
+            done = saved_progress(folder / STATE_FILE, run=run).epoch
+            self.planned = extension = Extension.plan(run_dir, more_epochs, done)
+        if extension:
+            options = dataclasses.replace(
+                options, max_epochs=extension.max_epochs, max_minutes=None
+            )
         self.model, self.data, self.options = model, data, options
         self.run_dir, self.samples, self.chief = run_dir, samples, chief
+        # Several workers have to end at the same step.
+        self.stoppable = options.strategy != "multi_worker"
         self.clock = Clock()
         self.budget = TimeBudget(self.clock, options.max_minutes)
         self.checkpoint = TrainingCheckpoint(
-            run_dir / "checkpoints",
+            folder,
             data.steps,
             save_every_steps=options.save_every_steps,
             keep_snapshots=options.average_checkpoints,
             fingerprint=data.training.fingerprint,
-            run=(run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8"),
+            run=run,
             seconds=self.clock.seconds,
             best_by=options.best_by,
             patience=options.patience,
+            patient_from=extension.from_epoch if extension else 0,
             write=chief,
         )
         self.validation_bleu = None
@@ -178,10 +247,12 @@ class _Fitting:
             )
 
     def run(self):
-        """Trains until the epochs, the minutes or the patience are used up."""
+        """Trains until the epochs, the minutes or the patience are used up, or `stop_run` asks."""
         if self.chief:
             read_metrics(self.run_dir / METRICS_FILE)  # a damaged one is told now
         progress = self.checkpoint.restore(self.model)
+        if self.planned:  # with all that it needs
+            self.planned.begin(self.run_dir)
         self.clock.before = progress.seconds
         last_epoch = self.options.max_epochs or sys.maxsize
         if progress.epoch or progress.step:
@@ -195,7 +266,11 @@ class _Fitting:
             self._fit(epoch, last_epoch, 0)
 
     def _is_over(self):
-        return self.budget.used_up() or self.checkpoint.is_hopeless()
+        if not self.checkpoint.snapshots():  # of which the model is made
+            return False
+        end = wanted_end(self.run_dir) if self.stoppable else None
+        stopped = end is not None and (end == NOW or not self.checkpoint.progress.step)
+        return stopped or self.budget.used_up() or self.checkpoint.is_hopeless()
 
     def _fit(self, first_epoch, epochs, step):
         self.model.fit(
@@ -213,6 +288,8 @@ class _Fitting:
     def _callbacks(self):
         """The callbacks, in the order in which Keras calls them at the end of an epoch."""
         callbacks = [self.budget]
+        if self.stoppable:
+            callbacks.append(EarlyEnd(self.run_dir))
         if self.options.ema is not None:  # the averages are what is validated
             callbacks.append(keras.callbacks.SwapEMAWeights())
         if self.validation_bleu is not None:
@@ -240,6 +317,7 @@ class _Fitting:
             draw_run(self.run_dir, metrics, final, self.data.tokenizers, self.samples)
         finally:  # no plot is worth a model
             write_file(self.run_dir / MODEL_FILE, write)
+        (self.run_dir / STOP_FILE).unlink(missing_ok=True)
         log(f"wrote {self.run_dir / MODEL_FILE}: {name}")
 
     def _choose(self):

@@ -15,6 +15,8 @@ import numpy as np
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
+_ADVICE = "delete it to train from the start, or put a copy of it back"
+
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
@@ -83,8 +85,7 @@ def load_state(model, path, *, run=""):
     Raises:
         ValueError: if the file is damaged, or belongs to another run, model or optimizer.
     """
-    advice = "delete it to train from the start, or put a copy of it back"
-    check_sealed_file(path, advice, owner=run)
+    check_sealed_file(path, _ADVICE, owner=run)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     with np.load(path) as file:
@@ -102,6 +103,17 @@ def load_state(model, path, *, run=""):
         return True
 
     return progress, restore_metrics
+
+
+def saved_progress(path, *, run=""):
+    """The `Progress` in a file that `save_state` wrote.
+
+    Raises:
+        ValueError: if the file is damaged, or belongs to another run.
+    """
+    check_sealed_file(path, _ADVICE, owner=run)
+    with np.load(path) as file:
+        return Progress(**json.loads(str(file["progress"])))
 
 
 def _state_groups(model):

@@ -19,21 +19,25 @@ _FORMAT = 1
 
 
 class _TableTokenizer(Tokenizer):
-    """Pad 0, unk 1, bos 2, eos 3, then one id for each entry of a table.
+    """Special ids, pad 0, unk 1, bos 2 and eos 3 but in another layout, then a table's entries.
 
     Args:
         keys: What `_split` may give, as bytes, in the order of their ids.
         surfaces: What each of them adds to a decoded text, as bytes.
+        unused: How many ids without text follow.
     """
 
     pad_id, unk_id, bos_id, eos_id = range(len(_SPECIAL))
     kind = None  # names the class in a file
+    _special = _SPECIAL  # the pieces before the table's
 
-    def __init__(self, keys, surfaces):
-        self.vocab_size = len(_SPECIAL) + len(keys)
+    def __init__(self, keys, surfaces, unused=0):
+        start = len(self._special)
+        self.vocab_size = start + len(keys) + unused
         self._keys = keys
-        self._ids = {key: token for token, key in enumerate(keys, start=len(_SPECIAL))}
-        self._surfaces = [b"", self._surface_of_unknown(), b"", b"", *surfaces]
+        self._ids = {key: token for token, key in enumerate(keys, start=start)}
+        self._surfaces = [b""] * start + surfaces + [b""] * unused
+        self._surfaces[self.unk_id] = self._surface_of_unknown()
 
     def _surface_of_unknown(self):
         return UNKNOWN.encode()
@@ -50,7 +54,7 @@ class _TableTokenizer(Tokenizer):
 
     @functools.cached_property
     def pieces(self) -> list[str]:
-        return [*_SPECIAL, *(key.decode() for key in self._keys)]
+        return [*self._special, *(key.decode() for key in self._keys)]
 
     def _encode(self, text):
         return [self._ids.get(key, self.unk_id) for key in self._split(text)]
@@ -65,7 +69,7 @@ class _TableTokenizer(Tokenizer):
         import tensorflow as tf
 
         with tf.init_scope():  # also when first used while a graph is traced
-            ids = tf.range(len(_SPECIAL), self.vocab_size, dtype=tf.int64)
+            ids = len(self._special) + tf.range(len(self._keys), dtype=tf.int64)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(self._keys), ids)
             return tf.lookup.StaticHashTable(entries, default_value=self.unk_id)
 
@@ -92,23 +96,55 @@ class BytesTokenizer(_TableTokenizer):
 
     ASCII white space at the ends of a text is dropped. Bytes that are no UTF-8 decode to U+FFFD.
 
+    Args:
+        layout: `None` for the special ids of this package, or `"byt5"` for those of ByT5's models:
+            pad 0, which also is BOS, eos 1, unk 2.
+        vocab_size: V of a model with more ids than these, which stand for no text; `None` for 260,
+            or 384 in ByT5's layout.
+
+    Raises:
+        ValueError: if the layout is unknown or `vocab_size` too small.
+
     Example:
         >>> tokenizer = kt.BytesTokenizer()
         >>> tokenizer.vocab_size, tokenizer.encode("é")
         (260, [199, 173])
         >>> tokenizer.decode([199, 173])
         'é'
+        >>> kt.BytesTokenizer(layout="byt5").encode("é")
+        [198, 172]
     """
 
     kind = "bytes"
 
-    def __init__(self):
+    def __init__(self, *, layout: str | None = None, vocab_size: int | None = None):
+        if layout not in (None, "byt5"):
+            raise ValueError(f"`layout` must be None or 'byt5'. Received: {layout!r}")
+        self.layout = layout
+        size = 260
+        if layout == "byt5":
+            self._special = ("<pad>", "</s>", "<unk>")
+            self.pad_id, self.eos_id, self.unk_id, self.bos_id = 0, 1, 2, 0
+            size = 384
+        size = size if vocab_size is None else vocab_size
         keys = [bytes([value]) for value in range(256)]
-        super().__init__(keys, keys)
+        unused = size - len(self._special) - len(keys) if type(size) is int else -1
+        if unused < 0:
+            raise ValueError(
+                f"`vocab_size` must be an integer of at least {len(self._special) + len(keys)}. "
+                f"Received: {vocab_size!r}"
+            )
+        super().__init__(keys, list(keys), unused)
+
+    def _fields(self):
+        if self.layout is None and self.vocab_size == 260:
+            return {}
+        return {"layout": self.layout, "vocab_size": self.vocab_size}
 
     @functools.cached_property
     def pieces(self) -> list[str]:
-        return [*_SPECIAL, *(f"<0x{value:02X}>" for value in range(256))]
+        pieces = [*self._special, *(f"<0x{value:02X}>" for value in range(256))]
+        return pieces + [f"<unused_{token}>" for token in range(len(pieces), self.vocab_size)]
 
     def _split(self, text):
         content = text.encode().strip()

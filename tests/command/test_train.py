@@ -1,12 +1,14 @@
 """`keras-transformer train`, from text files, JSON lines and what `prepare` made."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from keras_transformer.command import cli
 from keras_transformer.experiment import load_run
+from keras_transformer_runner.atomic import locked
 
 
 @pytest.mark.smoke
@@ -131,3 +133,24 @@ def test_json_lines_train_and_faulty_lines_are_told(toy, tmp_path, capsys):
     assert "training: 80 pairs, 79 usable" in errors and "not_object" in errors
     assert "packed 79 pairs into" in errors
     assert load_run(tmp_path / "run").config.packed
+
+
+def test_a_run_is_stopped_and_goes_on(toy, run_dir, tmp_path, capsys, monkeypatch):
+    from keras_transformer.training import run as run_module
+
+    copy, epochs = shutil.copytree(run_dir, tmp_path / "run"), []
+    (copy / "model.keras").unlink()
+    assert cli.main(["stop", str(copy)]) == 0
+    assert "nobody trains it" in capsys.readouterr().out
+    (copy / "stop").unlink()
+    with locked(copy / "training"):  # as `train` holds it
+        for option, when in (([], "after this epoch"), (["--now"], "now")):
+            assert cli.main(["stop", str(copy), *option]) == 0
+            assert capsys.readouterr().out == f"{copy}: training ends {when}\n"
+    (copy / "stop").unlink()
+    shutil.copy(run_dir / "model.keras", copy)
+    monkeypatch.setattr(run_module._Fitting, "_fit", lambda _, *span: epochs.append(span))
+    monkeypatch.setattr(run_module, "draw_run", lambda *_: None)
+    command = ["train", str(toy), str(copy), "--set", "training.max_epochs=1"]
+    assert cli.main([*command, "--more-epochs", "3"]) == 0
+    assert epochs == [(1, 4, 0)]

@@ -298,3 +298,19 @@ def test_more_than_the_best_and_values_that_are_read_stay():
     for model in (top_model(count=2), top_model(outputs=("best", "values"))):
         assert flatbuffer.argmax_for_top_1(model) == 0
         assert flatbuffer.op_names(model) == ("RESHAPE", "TOPK_V2")
+
+
+def test_weights_apart_are_read_back_as_they_were():
+    large = np.arange(5000, dtype="float32")
+    model = model_of([], [], [], [buffer(), buffer(large), buffer(TABLE)], [], [])
+    content = flatbuffer.write_apart(model)
+    assert [None if b.data is None else b.data.tobytes() for b in model.buffers] == [
+        *(None, large.tobytes(), TABLE.tobytes())
+    ]
+    root = schema.Model.GetRootAs(content, 0)
+    offset, size = root.Buffers(1).Offset(), root.Buffers(1).Size()
+    assert (size, offset % 16, root.Buffers(2).Offset()) == (large.nbytes, 0, 0)
+    assert content[offset : offset + size] == large.tobytes()
+    back = flatbuffer.read(content)
+    assert back.buffers[1].data.tobytes() == large.tobytes()
+    assert bytes(back.buffers[2].data) == TABLE.tobytes()

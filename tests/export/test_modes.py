@@ -1,7 +1,6 @@
 """Every number format of a model that has learnt: answers as near to Python's as it promises."""
 
 import dataclasses
-import functools
 import json
 
 import numpy as np
@@ -11,10 +10,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from keras_transformer import Greedy
 from keras_transformer.export import MODES, ParityError, export_litert, parity
-from keras_transformer.export.litert import conversion, flatbuffer, writer
+from keras_transformer.export.litert import conversion, flatbuffer
 from keras_transformer.export.litert.calibration import Calibration, statistics
 from keras_transformer.export.litert.conversion import (
-    check_size,
     convert,
     float_file,
 )
@@ -194,22 +192,6 @@ def test_a_broken_promise_of_bleu_writes_nothing(trained, tokenizer, live, texts
                 trained, tokenizer, tmp_path / "a", samples=texts, mode="int4",
                 references=live.translate(texts), calibration_samples=texts[:9],
             )  # fmt: skip
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp_path, monkeypatch):
-    class Huge:
-        def count_params(self):
-            return 2**29
-
-    with pytest.raises(ValueError, match=r"at most .* parameters.*Received: 536,870,912 .* 2.00 G"):
-        check_size(Huge())
-    monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params())
-    check_size(trained)
-    monkeypatch.setattr(conversion, "MOST_BYTES", 4 * trained.count_params() - 1)
-    monkeypatch.setattr(writer, "convert", functools.partial(pytest.fail, "converted"))
-    with pytest.raises(ValueError, match="a smaller vocabulary|A smaller vocabulary"):
-        export_litert(trained, tokenizer, tmp_path / "a", samples=["a"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -41,6 +41,7 @@ PARTS += [" ", "  ", "\t", "\n", "\v", "\f", "\r", "\x1c", "\x85", "\xa0", "\u30
 PARTS += ["\ud800", "x\udfffy"]  # lone surrogates
 KINDS = {
     "bytes": BytesTokenizer,
+    "bytes of ByT5": lambda: BytesTokenizer(layout="byt5"),
     "characters": lambda: CharacterTokenizer("abcdeé @\U0001f600\ufeff"),
     "vocabulary": lambda: VocabularyTokenizer(["a", "ab@@", "c", "d\xa0", "é", "c@@", "de@@"]),
     "no joiner": lambda: VocabularyTokenizer(["a", "ab@@", "b"], joiner=""),

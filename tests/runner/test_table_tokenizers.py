@@ -33,6 +33,7 @@ TEXTS = [
 ]
 KINDS = {
     "bytes": BytesTokenizer,
+    "bytes of ByT5": lambda: BytesTokenizer(layout="byt5"),
     "characters": lambda: CharacterTokenizer.train(TEXTS[::2]),
     "vocabulary": lambda: VocabularyTokenizer.train(TEXTS[::2]),
     "no joiner": lambda: VocabularyTokenizer.train(TEXTS[::2], joiner=""),
@@ -90,7 +91,8 @@ def test_bytes_that_are_not_utf8_are_replaced_as_python_does(raw):
 
 def test_no_text_makes_a_special_id_but_unk(tokenizer):
     special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
-    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
+    of_byt5 = getattr(tokenizer, "layout", None) == "byt5"
+    assert tokenizer.special_ids == ((0, 2, 0, 1) if of_byt5 else (0, 1, 2, 3))
     for text in [*TEXTS, *tokenizer.pieces]:
         assert not special & set(tokenizer.encode(text))
 
@@ -111,6 +113,28 @@ def test_bytes_spell_every_text():
         assert tokenizer.decode(tokenizer.encode(text)) == text.encode().strip().decode()
     assert tokenizer.decode([4 + 0xC3]) == "\ufffd"
     assert tokenizer.pieces[4 + 0x41] == "<0x41>"
+
+
+def test_bytes_with_the_ids_of_byt5(tmp_path):
+    tokenizer = BytesTokenizer(layout="byt5", vocab_size=300)
+    assert tokenizer.encode("Aé") == [3 + 0x41, 3 + 0xC3, 3 + 0xA9]
+    assert tokenizer.decode([259, 3 + 0x41, 299, 2, 1, 3 + 0x42]) == "A⁇"  # others have no text
+    assert tokenizer.pieces[:4] + tokenizer.pieces[258:260] == [
+        *("<pad>", "</s>", "<unk>", "<0x00>", "<0xFF>", "<unused_259>")
+    ]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (loaded.vocab_size, loaded.special_ids) == (300, tokenizer.special_ids)
+    assert BytesTokenizer(layout="byt5").vocab_size == 384
+    assert load_tokenizer(tmp_path / "tokenizer.json").fingerprint == tokenizer.fingerprint
+
+
+def test_the_layout_of_bytes_is_checked():
+    with pytest.raises(ValueError, match="`layout` must be None or 'byt5'. Received: 'utf16'"):
+        BytesTokenizer(layout="utf16")
+    for size in (258, 300.0):
+        with pytest.raises(ValueError, match="`vocab_size` must be an integer of at least 259"):
+            BytesTokenizer(layout="byt5", vocab_size=size)
 
 
 def test_characters_are_ordered_by_count_and_others_are_unknown():

@@ -56,16 +56,18 @@ function fromFields(bytes) {
   return KINDS[fields.type](fields);
 }
 
-function bytesTokenizer() {
+function bytesTokenizer({ layout }) {
+  // ByT5's special ids are pad 0, eos 1, unk 2.
+  const [first, unk] = layout === 'byt5' ? [3, 2] : [SPECIAL_IDS, UNK];
   const unknown = new TextEncoder().encode(UNKNOWN);
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  const bytesOf = (id) => {
+    if (id === unk) return [...unknown];
+    return id >= first && id < first + 256 ? [id - first] : []; // others stand for no text
+  };
   return {
-    encode: (text) =>
-      Array.from(new TextEncoder().encode(strip(text)), (byte) => byte + SPECIAL_IDS),
-    decode: (ids) => {
-      const bytes = ids.flatMap((id) => (id === UNK ? [...unknown] : [id - SPECIAL_IDS]));
-      return decoder.decode(Uint8Array.from(bytes));
-    },
+    encode: (text) => Array.from(new TextEncoder().encode(strip(text)), (byte) => byte + first),
+    decode: (ids) => decoder.decode(Uint8Array.from(ids.flatMap(bytesOf))),
   };
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
+from keras_transformer.export.litert.conversion import check_size
 from keras_transformer.export.litert.export_translator import (
     PythonAnswers,
     calibration_for,
@@ -83,6 +84,8 @@ def compare_modes(
     modes = list(MODES) if modes is None else list(modes)
     for mode in modes:
         mode_named(mode)
+        if isinstance(model, Transformer):
+            check_size(model, mode)
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)

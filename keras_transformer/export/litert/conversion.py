@@ -5,7 +5,7 @@ import tempfile
 
 import tensorflow as tf
 
-from keras_transformer.export.litert.modes import mode_named
+from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer.quiet import quiet
 
@@ -13,20 +13,26 @@ from keras_transformer.quiet import quiet
 MOST_BYTES = 2**31 - 2**24
 
 
-def check_size(model):
+def check_size(model, mode):
     """Raises ValueError where the model is too large for LiteRT, before any work is done.
 
-    Quantizing does not help: it begins with a file in float32.
+    Args:
+        model: A Keras model.
+        mode: Key of `MODES`. One that is calibrated runs a float32 file to choose its numbers, and
+            so holds no more parameters than `"float32"`.
     """
-    parameters = model.count_params()
-    size = 4 * parameters
-    if size > MOST_BYTES:
+    number_format = mode_named(mode)
+    each = 4.0 if number_format.is_calibrated else number_format.promised_bytes
+    parameters, most = model.count_params(), int(MOST_BYTES / each)
+    if parameters > most:
+        others = [name for name, other in MODES.items() if not other.is_calibrated]
+        smaller = [name for name in others if MODES[name].promised_bytes < each]
+        hint = f"A mode with fewer bits ({', '.join(smaller)}), a" if smaller else "A"
         raise ValueError(
-            f"a model must have at most {MOST_BYTES // 4:,} parameters, as a LiteRT file is "
-            f"written in float32 first and must stay below 2 GiB. Received: {parameters:,} "
-            f"parameters, {size / 2**30:.2f} GiB. A smaller vocabulary, embeddings that are "
-            "shared (`embedding_sharing='all'`) or a narrower model help; a server takes any "
-            "size: `export_saved_model`"
+            f"a model must have at most {most:,} parameters in mode {mode!r}, as a LiteRT file "
+            f"must stay below 2 GiB. Received: {parameters:,} parameters. {hint} smaller "
+            "vocabulary, embeddings that are shared (`embedding_sharing='all'`) or a narrower "
+            "model help; a server takes any size: `export_saved_model`"
         )
 
 
@@ -76,6 +82,8 @@ def convert(module, mode, calibration=None, place=None):
 def float_file(module, signatures, place=None):
     """The bytes of a float32 LiteRT file, as the converter leaves them.
 
+    Beyond 2 GiB the weights lie behind the flatbuffer proper, and only `flatbuffer.read` takes it.
+
     Args:
         module: A `tf.Module` that tracks the variables of the graphs.
         signatures: A dict of concrete functions.
@@ -87,4 +95,12 @@ def float_file(module, signatures, place=None):
             folder, signature_keys=list(signatures)
         )
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        return bytes(converter.convert())
+        # Weights then lie behind the flatbuffer. TensorFlow has no public name for it.
+        converter._experimental_use_buffer_offset = _weight_bytes(signatures) > MOST_BYTES
+        return converter.convert()
+
+
+def _weight_bytes(signatures):
+    """The bytes of all variables of the graphs, each once."""
+    found = {id(each): each for graph in signatures.values() for each in graph.variables}
+    return sum(each.shape.num_elements() * each.dtype.size for each in found.values())

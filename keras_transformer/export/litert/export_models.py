@@ -239,7 +239,7 @@ def _prepared(model, mode, max_source_length):
     check_backend()
     check_size(max_source_length=max_source_length)
     mode_named(mode)
-    check_model_size(model)
+    check_model_size(model, mode)
     return in_float32(model)
 
 

@@ -117,6 +117,8 @@ def export_litert(
     check_backend()
     mode_named(mode)
     signatures = check_signatures(signatures)
+    if isinstance(model, Transformer):
+        check_size(model, mode)
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
@@ -129,10 +131,9 @@ def export_litert(
 
 
 def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
-    """A `Translator` of the model in float32, once it is known to fit a LiteRT file."""
+    """A `Translator` of the model in float32."""
     check_search(strategy)
     if isinstance(model, Transformer):
-        check_size(model)
         model = in_float32(model)
     return Translator(
         model,

@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import struct
 import typing
 
 import flatbuffers
@@ -11,6 +12,8 @@ from ai_edge_litert import schema_py_generated as schema
 _IDENTIFIER = b"TFL3"
 _FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED
 _EMBEDDING_LOOKUP = schema.BuiltinOperator.EMBEDDING_LOOKUP
+_LEAST_APART = 1024  # bytes of a buffer that `write_apart` puts behind the flatbuffer
+_OFFSET_FIELD, _SIZE_FIELD = 6, 8  # of a Buffer in the schema, as places in its table
 
 
 def read(content):
@@ -38,10 +41,48 @@ def write(model):
     return bytes(builder.Output())
 
 
+def write_apart(model):
+    """As `write`, of any size: the numbers of weights lie behind the flatbuffer proper.
+
+    A flatbuffer's own offsets end at 2 GiB. Nothing is stored twice on the way.
+    """
+    apart = {
+        index: np.ravel(buffer.data).view(np.uint8)
+        for index, buffer in enumerate(model.buffers)
+        if buffer.data is not None and len(buffer.data) >= _LEAST_APART
+    }
+    for index in apart:
+        buffer = model.buffers[index]
+        buffer.data, buffer.offset, buffer.size = None, 1, 1  # a 0 would not be written
+    try:
+        head = bytearray(write(model))
+    finally:
+        for index, data in apart.items():
+            buffer = model.buffers[index]
+            buffer.data, buffer.offset, buffer.size = data, 0, 0
+    places, end = {}, _aligned(len(head))
+    for index, data in apart.items():
+        places[index], end = end, _aligned(end + len(data))
+    written = schema.Model.GetRootAs(head, 0)
+    for index, place in places.items():
+        table = written.Buffers(index)._tab
+        for field, number in ((_OFFSET_FIELD, place), (_SIZE_FIELD, len(apart[index]))):
+            struct.pack_into("<Q", head, table.Pos + table.Offset(field), number)
+    content = bytearray(end)
+    content[: len(head)] = head
+    for index, place in places.items():
+        content[place : place + len(apart[index])] = apart[index].data
+    return content
+
+
+def _aligned(offset):
+    return -(-offset // _SharingBuilder.ALIGNED) * _SharingBuilder.ALIGNED
+
+
 class _SharingBuilder(flatbuffers.Builder):
     """Writes a vector of numbers once, however often it occurs."""
 
-    _ALIGNED = 16  # the schema wants this of weights, but the Python packer does not know
+    ALIGNED = 16  # the schema wants this of weights, but the Python packer does not know
     _start = None  # of the vector that is being written; strings have none
     _holds_offsets = False
 
@@ -50,8 +91,8 @@ class _SharingBuilder(flatbuffers.Builder):
         self._shared = {}
 
     def StartVector(self, elemSize, numElems, alignment):
-        if elemSize == 1 and numElems >= self._ALIGNED:
-            alignment = self._ALIGNED
+        if elemSize == 1 and numElems >= self.ALIGNED:
+            alignment = self.ALIGNED
         self._start, self._holds_offsets = self.Offset(), False
         self._size = elemSize
         return super().StartVector(elemSize, numElems, alignment)

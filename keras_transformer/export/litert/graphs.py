@@ -1,5 +1,7 @@
 """The graphs that a device runs, with their names: what an app relies on."""
 
+import functools
+
 import tensorflow as tf
 from keras import ops
 
@@ -8,6 +10,7 @@ from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
+from keras_transformer.layers.recurrence import RecurrentState
 from keras_transformer.models.cache import Cache
 
 DEVICE_SIGNATURE = "translate"
@@ -54,14 +57,19 @@ class DeviceModule(tf.Module):
     For apps that show a translation as it grows:
 
     `encode`: `source_ids` as above -> `limit` (1,) int32, the most tokens of the translation, and
-    what `decode_step` carries. Each decoder block i has `memory_i_keys` (1, N, S, H) and
-    `memory_i_values` (1, N, S, U) float32, the source's, and `cache_i_keys` (1, N, T, H) and
-    `cache_i_values` (1, N, T, U), empty. `memory_mask` (1, S) int32 is 1 at real source tokens.
+    the source for `decode_step`. Each decoder block i has `memory_i_keys` (1, N, S, H) and
+    `memory_i_values` (1, N, S, U) float32; `memory_mask` (1, S) int32 is 1 at real source tokens.
 
     `decode_step`: all of these but `limit`, `token_ids` (1, 1) int32, BOS at first and then the
-    last token, and `position` (1,) int32, tokens decoded so far -> `logits` (1, V) float32 of the
-    next token, the new `cache_i_keys` and `cache_i_values`, and, where the search is greedy and
-    asks nothing of what was decoded before, `next_ids` (1,) int32, the token that it takes.
+    last token, `position` (1,) int32, tokens decoded so far, and for each decoder block i
+    `cache_i_keys` (1, N, T, H) and `cache_i_values` (1, N, T, U) float32, at first zeros for the
+    app to make, of T = `limit` (with a recurrence, `cache_i_state` (1, 1, D) in the place of these
+    two) -> `logits` (1, V) float32 of the next token, the new caches, and, where the search is
+    greedy and asks nothing of what was decoded before, `next_ids` (1,) int32, the token that it
+    takes.
+
+    Empty caches are no outputs of `encode`: they would all be one tensor, which `CompiledModel`
+    neither tells apart nor writes, and with which it runs a signature no second time.
 
     No input has rank 0: runtimes on ARM crash on one.
 
@@ -84,10 +92,10 @@ class DeviceModule(tf.Module):
             graphs["encode"] = (_encode(model, strategy), (ids,))
         self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}
         if "encode" in graphs:
-            carried = self._functions["encode"].get_concrete_function().structured_outputs
+            begin = as_graph(functools.partial(_started, model, strategy), (ids,))
             specs = {
                 name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
-                for name, tensor in carried.items()
+                for name, tensor in begin.get_concrete_function().structured_outputs.items()
                 if name != "limit"
             }
             self._functions["decode_step"] = _step_function(model, strategy, specs)
@@ -113,12 +121,18 @@ def _scored(hypotheses):
     return {"hypotheses": hypotheses.ids, "scores": hypotheses.scores}
 
 
+def _started(model, strategy, source_ids):
+    """`limit` and all that `decode_step` carries, as it is before the first token."""
+    limits, slots = source_limits(source_ids, strategy, model.config)
+    cache = model.start(model.encode(source_ids), slots)
+    mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
+    return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+
+
 def _encode(model, strategy):
     def encode(source_ids):
-        limits, slots = source_limits(source_ids, strategy, model.config)
-        cache = model.start(model.encode(source_ids), slots)
-        mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
-        return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+        started = _started(model, strategy, source_ids)
+        return {name: each for name, each in started.items() if not name.startswith("cache_")}
 
     return encode
 
@@ -151,7 +165,8 @@ def _named(cache, parts):
     named = {}
     for index, block in enumerate(cache.blocks):
         for part, tensors in zip(("cache", "memory"), block, strict=True):
-            for kind, tensor in zip(("keys", "values"), tensors, strict=True):
+            kinds = ("state",) if isinstance(tensors, RecurrentState) else ("keys", "values")
+            for kind, tensor in zip(kinds, tensors, strict=True):
                 if part in parts:
                     named[f"{part}_{index}_{kind}"] = tensor
     return named
@@ -159,15 +174,19 @@ def _named(cache, parts):
 
 def _cache(model, named):
     """The inverse of `_named`: the `Cache` of the model."""
-    blocks = tuple(
-        tuple(
-            tuple(named[f"{part}_{index}_{kind}"] for kind in ("keys", "values"))
-            for part in ("cache", "memory")
-        )
-        for index in range(model.config.decoder_layers)
-    )
+    is_recurrent = model.config.decoder_recurrence is not None
+
+    def pair(part):
+        return named[f"{part}_keys"], named[f"{part}_values"]
+
+    def own(index):
+        part = f"cache_{index}"
+        return RecurrentState(named[f"{part}_state"]) if is_recurrent else pair(part)
+
+    layers = range(model.config.decoder_layers)
+    blocks = tuple((own(index), pair(f"memory_{index}")) for index in layers)
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
-    slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+    slot_ids = () if is_recurrent else ops.arange(ops.shape(named["cache_0_keys"])[2])
     return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
 
 

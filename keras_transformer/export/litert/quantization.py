@@ -33,7 +33,7 @@ def quantized(graph, mode, statistics=None):
     if mode.weight_bits == 4:
         _mark_odd(graph)
         _round_weights(graph, statistics, mode.weight_bits)
-    content = bytearray(flatbuffer.write(graph))
+    content = flatbuffer.write_apart(graph)
     with quiet(), warnings.catch_warnings():
         # The quantizer looks at the float file with an interpreter of a kind that warns.
         warnings.simplefilter("ignore")

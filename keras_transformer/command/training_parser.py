@@ -1,0 +1,48 @@
+"""The arguments of the commands that make a run: `train` and `stop`."""
+
+
+def add_train(add_command):
+    """Adds the command `train`.
+
+    Args:
+        add_command: Function of a name and a text, which gives the parser of a new command.
+    """
+    command = add_command(
+        "train", "Train a model. Interrupted, the same command goes on where it stopped."
+    )
+    command.add_argument(
+        "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder for the result")
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="replace a value of the experiment, for example training.max_minutes=30",
+    )
+    command.add_argument(
+        "--more-epochs",
+        type=int,
+        metavar="N",
+        help="let a finished run go on in its folder, for N epochs beside those it has had",
+    )
+
+
+def add_stop(add_command):
+    """Adds the command `stop`; see `add_train`."""
+    command = add_command(
+        "stop",
+        "End the training of a run before its time: it is then finished, as if it had been that "
+        "short. (`train --more-epochs` lets it go on.)",
+    )
+    command.add_argument("run_dir", metavar="RUN", help="folder that `train` is working in")
+    command.add_argument(
+        "--now", action="store_true", help="stop after the step, and not after the epoch"
+    )

@@ -1,0 +1,128 @@
+"""The settings of a checkpoint, of which each must be understood or known not to matter."""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+# Keys of Hugging Face's `config.json` that change nothing that is computed in inference.
+_MEANINGLESS = frozenset(
+    (
+        *("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype"),
+        *("model_type", "tokenizer_class", "use_cache", "output_past", "return_dict"),
+        *("output_attentions", "output_hidden_states", "output_scores", "return_dict_in_generate"),
+        *("id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task"),
+        *("gradient_checkpointing", "init_std", "initializer_factor", "initializer_range"),
+        *("encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout"),
+        *("num_hidden_layers", "num_attention_heads", "hidden_size", "extra_pos_embeddings"),
+        *("n_positions", "task_specific_params", "tf_legacy_loss", "save_step", "license"),
+        *("force_bos_token_to_be_generated", "remove_invalid_values", "_attn_implementation"),
+        *("_commit_hash", "_from_model_config", "attn_implementation", "language"),
+    )
+)
+# Keys of old files, or of what other models have, with the one value that is implied here.
+_IMPLIED = {
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "cross_attention_hidden_size": None,
+    "tie_encoder_decoder": False,
+    "chunk_size_feed_forward": 0,
+    "pruned_heads": {},
+    "torchscript": False,
+    "use_bfloat16": False,
+    "add_bias_logits": False,
+    "sep_token_id": None,
+    "quantization_config": None,
+}
+_NOTHING = object()
+
+
+class Settings:
+    """What the JSON files of a checkpoint say; counts what has been read.
+
+    Args:
+        values: The content of a file.
+        origin: The file, for messages.
+
+    Example:
+        >>> from keras_transformer.interop.settings import Settings
+        >>> settings = Settings({"d_model": 8, "rotary": True}, "config.json")
+        >>> settings.take("d_model")
+        8
+        >>> settings.check_all_read()
+        Traceback (most recent call last):
+        ValueError: config.json: a setting must be one that is understood. Received: rotary=True
+    """
+
+    def __init__(self, values: Mapping[str, Any], origin: object):
+        self.values = dict(values)
+        self.origin = origin
+        self._read: set[str] = set()
+
+    @classmethod
+    def load(cls, path: Path, *, optional: bool = False) -> "Settings":
+        """Reads a JSON file; none gives no settings where it is `optional`.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it does not hold a JSON object.
+        """
+        if not path.is_file():
+            if optional:
+                return cls({}, path.name)
+            raise FileNotFoundError(
+                f"a folder of Hugging Face must hold {path.name}. Received: {path.parent}"
+            )
+        try:
+            values = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: must be JSON ({error})") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: must hold an object. Received: {type(values).__name__}")
+        return cls(values, path.name)
+
+    def take(self, name: str, default: Any = _NOTHING, kind: type | None = int) -> Any:
+        """The setting `name`; `default`, if there is one, where it is missing or null.
+
+        Raises:
+            ValueError: if it is missing without a default, or not of the type `kind`.
+        """
+        self._read.add(name)
+        value = self.values.get(name)
+        if value is None:
+            if default is _NOTHING:
+                raise ValueError(f"{self.origin}: must have `{name}`. Received: none")
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if kind is not None and type(value) is not kind:
+            raise ValueError(
+                f"{self.origin}: `{name}` must be of type {kind.__name__}. Received: {value!r}"
+            )
+        return value
+
+    def must_be(self, **expected: Any) -> None:
+        """Raises a `ValueError` for a setting that is given with another value than this."""
+        for name, value in expected.items():
+            self._read.add(name)
+            if name in self.values and self.values[name] not in (value, None):
+                raise ValueError(
+                    f"{self.origin}: `{name}` must be {value!r}: the model computes something else "
+                    f"otherwise. Received: {self.values[name]!r}"
+                )
+
+    def check_all_read(self, meaningless: Collection[str] | None = None) -> None:
+        """Raises a `ValueError` that names a setting that nothing has read, if it may matter.
+
+        `meaningless` are those that do not; Hugging Face's when `None`.
+        """
+        if meaningless is None:
+            self.must_be(**_IMPLIED)
+            meaningless = _MEANINGLESS
+        unknown = sorted(self.values.keys() - self._read - frozenset(meaningless))
+        if unknown:
+            found = ", ".join(f"{name}={self.values[name]!r:.60}" for name in unknown)
+            raise ValueError(
+                f"{self.origin}: a setting must be one that is understood. Received: {found}"
+            )

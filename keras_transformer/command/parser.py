@@ -12,6 +12,8 @@ MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
 _OF_LITERT = {
     "mode": "float32",
     "signatures": "translate",
+    "lengths": (),
+    "lengths_only": False,
     "references": None,
     "calibration": None,
 }
@@ -219,6 +221,19 @@ def _add_export(subparsers):
         help="all: encode and decode_step too, for LiteRT apps that show a translation as it grows",
     )
     command.add_argument(
+        "--lengths",
+        type=_lengths,
+        default=(),
+        metavar="S,S,...",
+        help="source lengths, such as 32,128,512: a LiteRT signature of fixed shapes for each, for "
+        "runtimes that cannot resize",
+    )
+    command.add_argument(
+        "--lengths-only",
+        action="store_true",
+        help="no signature but these, the longest first, for runtimes that know no names",
+    )
+    command.add_argument(
         "--samples",
         metavar="FILE",
         help="sentences to compare the artifact with Python on; some of the validation set if not",
@@ -245,6 +260,10 @@ def _add_export(subparsers):
         help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
     )
     _add_search(command)
+
+
+def _lengths(text):
+    return tuple(int(length) for length in text.split(","))
 
 
 def _add_corpus_format(command, split):
@@ -310,7 +329,9 @@ def _of_export(arguments):
         for name, default in _OF_LITERT.items():
             value = getattr(arguments, name)
             if value != default:
-                return f"--{name} {value} goes with --to litert"
+                return f"--{name.replace('_', '-')} goes with --to litert"
+    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
+        return "--lengths-only goes with --lengths, and without --signatures all"
     if arguments.references and not arguments.samples:
         return "--references goes with --samples"
     if arguments.ids_only and arguments.form != "savedmodel":

@@ -37,6 +37,7 @@ def make_parser():
         _add_prepare,
         _of_training(add_train),
         _of_training(add_stop),
+        _add_import,
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -45,9 +46,9 @@ def make_parser():
     return parser
 
 
-def _add_command(subparsers, name, text):
+def _add_command(subparsers, name, text, run=None):
     command = subparsers.add_parser(name, help=text, description=text)
-    command.set_defaults(run=getattr(commands, name), command=name)
+    command.set_defaults(run=run or getattr(commands, name), command=name)
     return command
 
 
@@ -110,6 +111,29 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
+    )
+
+
+def _add_import(subparsers):
+    command = _add_command(
+        subparsers,
+        "import",
+        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
+        "mBART-50), or Marian's own.",
+        run=commands.import_model,
+    )
+    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
+    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
+    for side in ("source", "target"):
+        command.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help="as the model calls it, such as deu_Latn, where it has several",
+        )
+    command.add_argument(
+        "--samples",
+        metavar="FILE",
+        help="source sentences that exports are compared on; random pieces if not",
     )
 
 

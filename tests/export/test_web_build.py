@@ -15,6 +15,9 @@ import sentencepiece
 from page import SCRIPTS, WEB, build, node, node_json
 
 from keras_transformer_runner.folder import open_folder
+from keras_transformer_runner.tokenizers import BytesTokenizer
+from keras_transformer_runner.tokenizers.base import SpecialIds
+from keras_transformer_runner.tokenizers.renumbered import PieceTable, renumbered
 
 
 def modules(*requests):
@@ -106,8 +109,26 @@ PIECES = {"model.tflite": b"model", "tokenizer.model": sentence_pieces()}
 NO_BOS = {"model.tflite": b"model", "tokenizer.model": sentence_pieces(bos_id=-1, eos_id=2)}
 WORDS = b'{"format": 1, "type": "vocabulary", "words": ["a", "b"], "joiner": "@@"}'
 HASH = hashlib.sha256(b"x").hexdigest()
+BYT5 = {"model.tflite": b"model", "tokenizer.json": BytesTokenizer(layout="byt5").to_bytes()}
+
+
+def renumbered_pieces():
+    """A SentencePiece model with the ids of another model, whose BOS is EOS."""
+    table = PieceTable.read(sentence_pieces())
+    ids = {piece.text: 30 - token for token, piece in enumerate(table.pieces)}
+    special_ids = SpecialIds(pad_id=30, unk_id=29, bos_id=27, eos_id=27)
+    return renumbered(table, ids, special_ids, 31).with_prefix([3]).to_bytes()
+
+
+RENUMBERED = {"model.tflite": b"model", "tokenizer.model": renumbered_pieces()}
 GOOD = {
     "as it is": {},
+    "bytes of ByT5": dict(files=BYT5, vocab_size=384, target_vocab_size=384, bos_id=0, eos_id=1),
+    "renumbered": dict(
+        files=RENUMBERED,
+        **dict(vocab_size=31, target_vocab_size=31, pad_id=30, bos_id=27, eos_id=27),
+        **dict(source_prefix_ids=[3], target_prefix_ids=[3]),
+    ),
     "labels": dict(labels=["a"]),
     "an open length alone": dict(lengths=None, open_length=None),
     "open lengths too": dict(lengths=lengths(32), open_length=True),

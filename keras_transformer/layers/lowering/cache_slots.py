@@ -55,6 +55,17 @@ def next_slots(count, slot_ids, position, window=None, position_bias=None):
     return Slots(positions_T, position, ops.cast(one_hot_ST, "float32")[None, None], bias)
 
 
+def slots_of_states(count, position, beams=1):
+    """The `Slots` of what a recurrence reads alone: tokens have positions, and no slots.
+
+    Args:
+        count, position: See `next_slots`.
+        beams: K; with beams `count` is 1.
+    """
+    positions = position + (ops.arange(count) if beams == 1 else ops.zeros(beams, "int32"))
+    return Slots(positions, position, (), (), beams=beams)
+
+
 def no_ancestors(rows, size, beams):
     """(R, S, K) float32: what R = B * K beams see of empty buffers, which is nothing."""
     return filled((rows, size, beams), masks.MASK_FILL, "float32")

@@ -1,0 +1,93 @@
+/* Translates with a folder that `keras-transformer export --to litert` wrote. C99 and C++.
+ *
+ * Texts are UTF-8 with a size, as they may hold NUL. What is no UTF-8 is read as U+FFFD. All that a
+ * function returns by pointer is the caller's, and freed by the function that is named there.
+ *
+ * Threads: a translator may be used from any thread and from several at once; calls take turns
+ * while the model computes. `kt_close` must be the last call, when all others have returned.
+ * Several translators do not know of each other.
+ *
+ * Errors: a function says so by its result; `kt_error` says what was wrong. No C++ exception leaves
+ * this library. Where a pointer must not be NULL and is, that is an error too.
+ */
+#ifndef KERAS_TRANSFORMER_H
+#define KERAS_TRANSFORMER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define KT_API __attribute__((visibility("default")))
+#else
+#define KT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kt_translator kt_translator;
+
+/* One answer to one text. */
+typedef struct kt_translation {
+  char* text; /* ends with a NUL that `text_size` does not count */
+  size_t text_size;
+  int32_t* ids; /* its tokens, EOS at the end unless it was cut */
+  size_t id_count;
+  float score; /* what the search ranks by */
+  int is_cut;  /* 1 if the limit of the length has cut it: it has no EOS */
+} kt_translation;
+
+typedef struct kt_translations {
+  kt_translation* items; /* best first */
+  size_t count;
+} kt_translations;
+
+/* A piece of a text that grows: never empty, valid during the call. Another result than 0 ends the
+ * stream. It may call every function but `kt_close` of the same translator. */
+typedef int (*kt_piece)(void* context, const char* piece, size_t size);
+
+/* The version of this library, such as "0.1.0". */
+KT_API const char* kt_version(void);
+
+/* What was wrong with the last call of this thread that failed; until its next one that fails. */
+KT_API const char* kt_error(void);
+
+/* Opens a folder once all its files are what the export wrote; NULL if not. The files must stay as
+ * they are while it is open. One thread is fastest for one sentence at a time. `num_threads`: 1 to
+ * 256. */
+KT_API kt_translator* kt_open(const char* folder, int num_threads);
+KT_API void kt_close(kt_translator* translator); /* NULL is fine */
+
+/* The translation; NULL on failure. `result_size`, without the NUL at the end, may be NULL. */
+KT_API char* kt_translate(kt_translator* translator, const char* text, size_t size,
+                          size_t* result_size);
+KT_API void kt_free(void* text); /* NULL is fine */
+
+/* The best `n_best` translations, all that the file gives for 0; NULL on failure. There are fewer
+ * where the search finds fewer. The file must be of a search that gives scores. */
+KT_API kt_translations* kt_n_best(kt_translator* translator, const char* text, size_t size,
+                                  int n_best);
+KT_API void kt_free_translations(kt_translations* translations); /* NULL is fine */
+
+/* Gives the translation in pieces, each as soon as nothing can change it; together they are what
+ * `kt_translate` gives. 0 at the end, also where `piece` has ended it, -1 on failure. The file must
+ * be of a greedy search and have the signatures `encode` and `decode_step`. */
+KT_API int kt_stream(kt_translator* translator, const char* text, size_t size, kt_piece piece,
+                     void* context);
+
+/* For apps that look at tokens. Each returns how many ids there are, or -1; at most `capacity` of
+ * them are written, to an `ids` that may be NULL where that is 0. */
+KT_API int kt_encode(kt_translator* translator, const char* text, size_t size, int32_t* ids,
+                     int capacity); /* with EOS at the end */
+KT_API int kt_translate_ids(kt_translator* translator, const int32_t* source_ids, int count,
+                            int32_t* ids, int capacity); /* without EOS and pads */
+/* The text of ids of a translation, to be freed by `kt_free`; NULL on failure. */
+KT_API char* kt_decode(kt_translator* translator, const int32_t* ids, int count,
+                       size_t* result_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

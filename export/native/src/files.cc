@@ -1,0 +1,70 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "failure.h"
+#include "sha256.h"
+
+namespace keras_transformer {
+namespace {
+
+constexpr size_t kBlock = 1 << 16;
+
+}  // namespace
+
+File::File(const std::string& path)
+    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail(path, " must be a file. Received: ", std::strerror(errno));
+  struct stat status;
+  if (fstat(descriptor_, &status) || !S_ISREG(status.st_mode)) {
+    close(descriptor_);
+    fail(path, " must be a file. Received: something else");
+  }
+  size_ = static_cast<size_t>(status.st_size);
+}
+
+File::~File() { close(descriptor_); }
+
+template <class Use>
+void File::read(size_t block, Use use) const {
+  std::vector<char> bytes(block);
+  off_t at = 0;
+  for (;;) {
+    const ssize_t count = pread(descriptor_, bytes.data(), block, at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path_, " must be readable. Received: ", std::strerror(errno));
+    if (count == 0) return;
+    use(bytes.data(), static_cast<size_t>(count));
+    at += count;
+  }
+}
+
+std::string File::content() const {
+  std::string all;
+  all.reserve(size_);
+  read(kBlock, [&](const char* bytes, size_t count) { all.append(bytes, count); });
+  return all;
+}
+
+void File::check(const std::string& sha256) const {
+#ifdef POSIX_FADV_RANDOM
+  // Linux keeps what it has read ahead in blocks of up to 2 MB, and whoever maps the file later has
+  // all of a block in memory where a page of it is used.
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
+#endif
+  Sha256 digest;
+  read(kBlock, [&](const char* bytes, size_t count) { digest.update(bytes, count); });
+  const std::string received = digest.hexadecimal();
+  if (received != sha256) {
+    fail(path_, " must be the file that metadata.json was written for: it is damaged or belongs to ",
+         "another folder. Received: sha256 ", received, ", expected ", sha256.substr(0, 100));
+  }
+}
+
+}  // namespace keras_transformer

@@ -1,0 +1,32 @@
+// Files of an exported folder.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace keras_transformer {
+
+// A file that is open for reading.
+class File {
+ public:
+  explicit File(const std::string& path);  // fails if there is none
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  size_t size() const { return size_; }
+  std::string content() const;
+  // Fails unless the file has this SHA-256, in hexadecimal.
+  void check(const std::string& sha256) const;
+
+ private:
+  template <class Use>
+  void read(size_t block, Use use) const;
+
+  std::string path_;
+  int descriptor_;
+  size_t size_ = 0;
+};
+
+}  // namespace keras_transformer

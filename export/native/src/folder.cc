@@ -1,0 +1,118 @@
+#include "folder.h"
+
+#include "failure.h"
+#include "record.h"
+
+namespace keras_transformer {
+namespace {
+
+constexpr int32_t kFormat = 1;
+constexpr const char* kModel = "model.tflite";
+constexpr const char* kMetadata = "metadata.json";
+
+// The name of the only file of a side that the metadata list; empty if there is none.
+std::string tokenizer_file(const Json& checksums, const std::string& stem) {
+  std::string found;
+  for (const char* suffix : {".model", ".json"}) {
+    if (!checksums.contains(stem + suffix)) continue;
+    if (!found.empty()) fail(kMetadata, " must list one tokenizer a side. Received: two ", stem);
+    found = stem + suffix;
+  }
+  return found;
+}
+
+void check_names(const Json& checksums, const std::string& source, const std::string& target) {
+  if (source.empty()) fail(kMetadata, " must list a tokenizer. Received: none");
+  for (const auto& file : checksums.items()) {
+    const std::string& name = file.key();
+    if (name != kModel && name != source && name != target) {
+      fail(kMetadata, " must list ", kModel, " and one tokenizer a side. Received: ", name);
+    }
+  }
+}
+
+std::unique_ptr<File> checked_file(const std::string& folder, const std::string& name,
+                                   const Json& checksums) {
+  auto file = std::make_unique<File>(folder + "/" + name);
+  const auto sum = checksums.find(name);
+  if (sum == checksums.end() || !sum->is_string()) {
+    fail(kMetadata, " must have the sha256 of each file. Received: none of ", name);
+  }
+  file->check(sum->get<std::string>());
+  return file;
+}
+
+void check_ids(const Json& metadata, const Tokenizer& tokenizer, const char* size) {
+  const std::pair<const char*, int32_t> expected[] = {{size, tokenizer.vocab_size()},
+                                                      {"pad_id", tokenizer.pad_id()},
+                                                      {"bos_id", tokenizer.bos_id()},
+                                                      {"eos_id", tokenizer.eos_id()}};
+  for (const auto& [name, value] : expected) {
+    const int32_t received = count_field(metadata, name, kMetadata);
+    if (received != value) {
+      fail(kMetadata, " and its tokenizer must agree on ", name, ". Received: ", received,
+           ", and in the tokenizer ", value);
+    }
+  }
+}
+
+void check_prefix(const Json& metadata, const Tokenizer& tokenizer, const char* name) {
+  if (ids_field(metadata, name, kMetadata) != tokenizer.prefix_ids()) {
+    fail(kMetadata, " and its tokenizer must agree on ", name, ". Received: other ids");
+  }
+}
+
+void read_search(const Json& metadata, Folder& folder) {
+  folder.longest = count_field(metadata, "max_positions", kMetadata, INT32_MAX);
+  const auto search = metadata.find("search");
+  if (search == metadata.end() || !search->is_object()) {
+    fail(kMetadata, " must have `search`, as exports write it: export the model again. ",
+         "Received: another value or none");
+  }
+  folder.extra_length = count_field(*search, "extra_length", kMetadata);
+  const int64_t max_length = count_field(*search, "max_length", kMetadata, INT32_MAX);
+  folder.longest = std::min(folder.longest, max_length);
+  folder.n_best = count_field(*search, "n_best", kMetadata, 1);
+  folder.has_forced_eos = bool_field(*search, "forced_eos", kMetadata, false);
+}
+
+}  // namespace
+
+Folder open_folder(const std::string& path) {
+  const Json metadata =
+      parse_record(File(path + "/" + kMetadata).content(), path + "/" + kMetadata);
+  const int32_t format = count_field(metadata, "format", kMetadata);
+  if (format != kFormat) fail(kMetadata, " must have format ", kFormat, ". Received: ", format);
+  const std::string signature = string_field(metadata, "signature", kMetadata);
+  if (signature != "translate") {
+    fail("the folder must hold a model with the signature 'translate'. Received: ", signature);
+  }
+  const auto checksums = metadata.find("sha256");
+  if (checksums == metadata.end() || !checksums->is_object()) {
+    fail(kMetadata, " must have the field `sha256`, an object. Received: another value or none");
+  }
+  const std::string source = tokenizer_file(*checksums, "tokenizer");
+  const std::string target = tokenizer_file(*checksums, "target_tokenizer");
+  check_names(*checksums, source, target);
+
+  Folder folder;
+  folder.model = checked_file(path, kModel, *checksums);
+  const auto load = [&](const std::string& name, const char* size) {
+    const auto content = checked_file(path, name, *checksums)->content();
+    std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(content, path + "/" + name);
+    check_ids(metadata, *tokenizer, size);
+    return tokenizer;
+  };
+  folder.source = load(source, "vocab_size");
+  folder.target = target.empty() ? folder.source : load(target, "target_vocab_size");
+  check_ids(metadata, *folder.target, "target_vocab_size");
+  check_prefix(metadata, *folder.source, "source_prefix_ids");
+  check_prefix(metadata, *folder.target, "target_prefix_ids");
+  folder.max_source_length = count_field(metadata, "max_source_length", kMetadata);
+  folder.adds_eos = bool_field(metadata, "adds_eos", kMetadata, true);
+  read_search(metadata, folder);
+  check_seal(metadata, path + "/" + kMetadata);
+  return folder;
+}
+
+}  // namespace keras_transformer

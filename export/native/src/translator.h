@@ -1,0 +1,67 @@
+// Texts in, texts out, with an exported folder: keras_transformer_runner/runner.py in C++.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiled_file.h"
+#include "folder.h"
+
+namespace keras_transformer {
+
+struct Translation {
+  std::string text;
+  Ids ids;  // EOS at the end unless it was cut
+  float score;
+  bool is_cut;
+};
+
+// Whether to go on.
+using TakePiece = std::function<bool(std::string_view)>;
+
+// Safe for threads: calls take turns while the model computes.
+class Translator {
+ public:
+  Translator(const std::string& folder, int num_threads);
+
+  std::string translate(std::string_view text) { return decode(translate_ids(encode(text))); }
+  // All that the file gives for an `n_best` of 0.
+  std::vector<Translation> n_best(std::string_view text, int n_best);
+  void stream(std::string_view text, const TakePiece& take);
+
+  Ids encode(std::string_view text) const;    // with EOS
+  Ids translate_ids(const Ids& source_ids);   // without EOS and pads
+  std::string decode(const Ids& ids) const { return folder_.target->decode(ids); }
+
+ private:
+  // A signature that translates as a whole, and the memory that it reads from and writes to.
+  struct Search {
+    const Signature* signature;
+    int32_t fixed_length;  // of the source; 0 where it is open
+    Buffer source;
+    std::vector<Buffer> outputs;
+    int32_t source_length = 0;  // of `source`
+    int64_t output_tokens = 0;  // of `outputs`
+  };
+  using Outputs = std::map<std::string, std::vector<int32_t>>;  // 32 bits each
+  class Steps;
+
+  void find_searches();
+  void check_source(const Ids& ids) const;
+  Search& search_for(size_t source_length);
+  void prepare(Search& search, int32_t length);
+  Outputs run(const Ids& source_ids);
+  Ids content(const int32_t* row, size_t count) const;
+  void check_steps() const;
+
+  Folder folder_;
+  CompiledFile file_;
+  std::vector<Search> searches_;  // those of fixed lengths first, the shortest before the others
+  std::mutex mutex_;              // of `file_` and `searches_`
+};
+
+}  // namespace keras_transformer

@@ -322,6 +322,8 @@ def export(arguments):
 
         options |= {
             "mode": arguments.mode,
+            "lengths": arguments.lengths,
+            "lengths_only": arguments.lengths_only,
             "references": listed_lines(arguments.references),
             "calibration_samples": listed_lines(arguments.calibration),
         }

@@ -3,6 +3,8 @@
 _OF_LITERT = {
     "mode": "float32",
     "signatures": "translate",
+    "lengths": (),
+    "lengths_only": False,
     "references": None,
     "calibration": None,
 }
@@ -50,7 +52,9 @@ def _of_export(arguments):
         for name, default in _OF_LITERT.items():
             value = getattr(arguments, name)
             if value != default:
-                return f"--{name} {value} goes with --to litert"
+                return f"--{name.replace('_', '-')} goes with --to litert"
+    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
+        return "--lengths-only goes with --lengths, and without --signatures all"
     if arguments.references and not arguments.samples:
         return "--references goes with --samples"
     if arguments.ids_only and arguments.form != "savedmodel":

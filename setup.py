@@ -20,6 +20,7 @@ PACKAGES = [
     "keras_transformer.layers",
     "keras_transformer.layers.lowering",
     "keras_transformer.models",
+    "keras_transformer.presets",
     "keras_transformer.training",
     "keras_transformer.translation",
     "keras_transformer_command",

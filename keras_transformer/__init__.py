@@ -26,6 +26,7 @@ if "keras_transformer_command" not in sys.modules:
         export_saved_model,
     )
     from keras_transformer.layers import (
+        SSRU,
         AlibiBias,
         CrossAttention,
         DecoderBlock,
@@ -64,6 +65,7 @@ if "keras_transformer_command" not in sys.modules:
     )
 
 __all__ = [
+    "SSRU",
     "AlibiBias",
     "BeamSearch",
     "BytesTokenizer",

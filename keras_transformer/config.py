@@ -24,6 +24,7 @@ NORMALIZATIONS = ("layer", "rms", "batch", "none")
 # The first three are added to the embeddings, the others act inside self-attention.
 POSITIONS = ("sinusoidal", "tensor2tensor", "learned", "rotary", "relative", "alibi", "none")
 SCORES = ("scaled_dot_product", "dot_product", "additive")
+RECURRENCES = ("ssru",)
 SHARING = ("all", "target_output", "source_target", "none")
 
 # Shazeer 2020 (arXiv 2002.05202): activation(x W) * (x V), by the name of the pair.
@@ -120,6 +121,10 @@ class TransformerConfig:
             with the length, not with its square.
         attention_window: Self-attention sees the `attention_window` nearest tokens to each side,
             itself included; time and memory grow with the length alone.
+        decoder_recurrence: What stands in the decoder in the place of self-attention: `"ssru"`, the
+            Simpler Simple Recurrent Unit (Kim et al. 2019), whose steps cost the same at every
+            position. Positions are still added; `"rotary"`, `"relative"`, `"alibi"` and
+            `attention_window` act in the encoder alone. Self-attention when `None`.
         alignment_layer: The decoder block whose cross-attention says what a token comes from; the
             last but one when `None`.
         alignment_head: The head of it that says so; the mean of all when `None`.
@@ -178,6 +183,7 @@ Received: model_dim=10, num_heads=4
     attention_score: str = "scaled_dot_product"
     attention_chunk: int | None = None
     attention_window: int | None = None
+    decoder_recurrence: str | None = None
     alignment_layer: int | None = None
     alignment_head: int | None = None
     packed: bool = False
@@ -231,6 +237,7 @@ Received: model_dim=10, num_heads=4
         check_choice(RESIDUALS, residual=self.residual)
         check_choice(NORMALIZATIONS, normalization=self.normalization)
         check_choice(SCORES, attention_score=self.attention_score)
+        check_choice((None, *RECURRENCES), decoder_recurrence=self.decoder_recurrence)
         check_positive(norm_epsilon=self.norm_epsilon)
         check_positive(optional=True, embedding_scale=self.embedding_scale)
         check_rate(

@@ -142,6 +142,12 @@ def test_residual_is_checked():
         toy_config(residual="both")
 
 
+def test_decoder_recurrence_is_checked():
+    message = r"`decoder_recurrence` must be one of \(None, 'ssru'\)\. Received: 'lstm'"
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(vocab_size=11, decoder_recurrence="lstm")
+
+
 def test_preset_is_checked():
     message = r"`preset` must be one of \('tiny', 'base', 'big'\)\. Received: 'huge'"
     with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ SHORT = (*PACKAGES, "tests", "benchmarks", "examples")
 # `keras_transformer_runner`, which imports nothing of ours.
 _LIGHT = {"arguments", "config", "data", "evaluation", "experiment", "artifacts", "outputs"}
 _LAYERS = {"arguments", "config", "typing"}
-_MODELS = _LAYERS | {"layers"}
+_MODELS = _LAYERS | {"layers", "presets"}
 _DECODING = _MODELS | {"models"}
 _TRANSLATION = _DECODING | {"decoding", "outputs", "data"}
 _ALL = _TRANSLATION | _LIGHT | {"translation", "plots"}
@@ -25,6 +25,7 @@ ALLOWED = {
     "arguments": {"typing"},
     "config": {"arguments"},
     "artifacts": set(),
+    "presets": {"config"},
     "outputs": set(),
     "evaluation": {"typing"},
     "quiet": set(),
@@ -42,7 +43,7 @@ ALLOWED = {
     "interop": _ALL - {"plots"},
     "export": _ALL | {"quiet"},
     "__init__": _ALL | {"checks", "export", "training"},
-    "command": _ALL | {"quiet", "training", "export", "__init__"},
+    "command": _ALL | {"quiet", "training", "export", "interop", "__init__"},
     "keras_transformer_command": {"command"},
     "keras_transformer_runner": set(),
 }

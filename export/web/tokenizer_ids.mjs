@@ -1,6 +1,7 @@
 // The number of ids of a tokenizer's file, and its special ones, as load_tokenizer has them in Python.
 
 const SPECIAL = { pad_id: 0, bos_id: 2, eos_id: 3 }; // of the tables, unk being 1
+const SPECIAL_OF_BYT5 = { pad_id: 0, bos_id: 0, eos_id: 1 };
 const TABLES = {
   bytes: () => 256,
   characters: ({ characters }) => Array.from(characters).length,
@@ -27,7 +28,8 @@ export function tokenizerIds(bytes) {
   if (fields.format !== 1 || !Object.hasOwn(TABLES, fields.type)) {
     throw new Error(`format=${fields.format}, type=${fields.type}`);
   }
-  return { size: TABLES[fields.type](fields) + 4, ...SPECIAL };
+  const special = fields.layout === 'byt5' ? SPECIAL_OF_BYT5 : SPECIAL;
+  return { size: fields.vocab_size ?? TABLES[fields.type](fields) + 4, ...special };
 }
 
 function ofSentencePiece(bytes) {

@@ -92,6 +92,28 @@ def stop(arguments):
         print(f"{arguments.run_dir}: nobody trains it; `train` now writes the model that there is")
 
 
+def import_model(arguments):
+    from keras_transformer.interop import from_pretrained, is_marian
+
+    options = {
+        "source_language": arguments.source_language,
+        "target_language": arguments.target_language,
+    }
+    check_new_folder(arguments.run_dir, "an imported run")
+    check_writable(arguments.run_dir)
+    if arguments.samples is not None:
+        check_file(arguments.samples)
+    if not is_marian(arguments.folder):
+        from keras_transformer.interop.hugging_face import Checkpoint, tokenizers_of
+
+        tokenizers_of(Checkpoint.open(arguments.folder), **options)
+    start_tensorflow()
+    pretrained = from_pretrained(arguments.folder, **options)
+    pretrained.save_run(arguments.run_dir, listed_lines(arguments.samples) or ())
+    print(pretrained.report)
+    print(f"{arguments.run_dir}: {pretrained.origin}, licence {pretrained.licence or 'not stated'}")
+
+
 def _load_run(arguments):
     from keras_transformer.experiment import load_run
 
@@ -299,6 +321,8 @@ def export(arguments):
 
         options |= {
             "mode": arguments.mode,
+            "lengths": arguments.lengths,
+            "lengths_only": arguments.lengths_only,
             "references": listed_lines(arguments.references),
             "calibration_samples": listed_lines(arguments.calibration),
         }

@@ -12,6 +12,8 @@ MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
 _OF_LITERT = {
     "mode": "float32",
     "signatures": "translate",
+    "lengths": (),
+    "lengths_only": False,
     "references": None,
     "calibration": None,
 }
@@ -35,6 +37,7 @@ def make_parser():
         _add_prepare,
         _of_training(add_train),
         _of_training(add_stop),
+        _add_import,
         _add_translate,
         _add_evaluate,
         _add_export,
@@ -43,9 +46,9 @@ def make_parser():
     return parser
 
 
-def _add_command(subparsers, name, text):
+def _add_command(subparsers, name, text, run=None):
     command = subparsers.add_parser(name, help=text, description=text)
-    command.set_defaults(run=getattr(commands, name), command=name)
+    command.set_defaults(run=run or getattr(commands, name), command=name)
     return command
 
 
@@ -108,6 +111,29 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
+    )
+
+
+def _add_import(subparsers):
+    command = _add_command(
+        subparsers,
+        "import",
+        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
+        "mBART-50), or Marian's own.",
+        run=commands.import_model,
+    )
+    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
+    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
+    for side in ("source", "target"):
+        command.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help="as the model calls it, such as deu_Latn, where it has several",
+        )
+    command.add_argument(
+        "--samples",
+        metavar="FILE",
+        help="source sentences that exports are compared on; random pieces if not",
     )
 
 
@@ -219,6 +245,19 @@ def _add_export(subparsers):
         help="all: encode and decode_step too, for LiteRT apps that show a translation as it grows",
     )
     command.add_argument(
+        "--lengths",
+        type=_lengths,
+        default=(),
+        metavar="S,S,...",
+        help="source lengths, such as 32,128,512: a LiteRT signature of fixed shapes for each, for "
+        "runtimes that cannot resize",
+    )
+    command.add_argument(
+        "--lengths-only",
+        action="store_true",
+        help="no signature but these, the longest first, for runtimes that know no names",
+    )
+    command.add_argument(
         "--samples",
         metavar="FILE",
         help="sentences to compare the artifact with Python on; some of the validation set if not",
@@ -245,6 +284,10 @@ def _add_export(subparsers):
         help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
     )
     _add_search(command)
+
+
+def _lengths(text):
+    return tuple(int(length) for length in text.split(","))
 
 
 def _add_corpus_format(command, split):
@@ -310,7 +353,9 @@ def _of_export(arguments):
         for name, default in _OF_LITERT.items():
             value = getattr(arguments, name)
             if value != default:
-                return f"--{name} {value} goes with --to litert"
+                return f"--{name.replace('_', '-')} goes with --to litert"
+    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
+        return "--lengths-only goes with --lengths, and without --signatures all"
     if arguments.references and not arguments.samples:
         return "--references goes with --samples"
     if arguments.ids_only and arguments.form != "savedmodel":

@@ -131,10 +131,10 @@ class BeamLoop:
         if self.is_source is not None:
             attention = attention + seen[0]
         found = self._continuations(ops.squeeze(logits, 1), position, alive)
-        if done.shape[0] != 1:  # the loop ends when a single row is done
-            found = self._standing_still(found, alive, ops.expand_dims(done, 1))
         if self.search.forced_eos:
             found = self._ending_at_limit(found, alive, position)
+        if done.shape[0] != 1:  # the loop ends when a single row is done
+            found = self._standing_still(found, alive, ops.expand_dims(done, 1))
         is_slot = ops.equal(self.places, position)
         position = position + 1
         ended = self._scores_of_ended(found, position, attention)

@@ -98,7 +98,8 @@ def told_prefix(token_ids, source_ids):
     """
     if not token_ids:
         return {}
-    prefix_ids = ops.zeros((ops.shape(source_ids)[0], 1), "int32") + ops.convert_to_tensor([token_ids], "int32")
+    zeros = ops.zeros((ops.shape(source_ids)[0], 1), "int32")
+    prefix_ids = zeros + ops.convert_to_tensor([token_ids], "int32")
     return {"prefix_ids": prefix_ids, "unscored_prefix": len(token_ids)}
 
 

@@ -163,14 +163,8 @@ class Experiment:
 
         Raises:
             FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
-            ValueError: if there is no corpus, since the model was imported.
             ImportError: if BLEU is wanted and `sacrebleu` is not installed.
         """
-        if self.data.imported is not None:
-            raise ValueError(
-                "an imported run has no corpus: write an experiment of your own, with "
-                f"`training.start_from`. Received: data.imported={self.data.imported!r}"
-            )
         for section in (self.data, self.tokenizer):
             for name in section.PATHS:
                 path = getattr(section, name)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE
 from keras_transformer.experiment.run_folder import (
     EXPERIMENT_FILE,
     EXTENSION_FILE,
     TRAINING,
     check_run,
 )
+from keras_transformer.presets.record import MODEL_FILE
 from keras_transformer_runner.atomic import TargetInUseError, check_unheld, write_text
 from keras_transformer_runner.integrity import check_seal, read_json, sealed
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.arguments import check_size
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE, RECORD_FILE, check_record, write_record
+from keras_transformer.experiment.figures import best_figures
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.presets.folder import CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE
+from keras_transformer.presets.record import MODEL_FILE, RECORD_FILE, check_record, write_record
 from keras_transformer_runner.atomic import TargetInUseError, locked, new_folder
 from keras_transformer_runner.folders import received
 from keras_transformer_runner.integrity import checksum
@@ -24,10 +26,7 @@ if TYPE_CHECKING:
     from keras_transformer.models import Transformer
     from keras_transformer.translation import Translator
 
-CONFIG_FILE = "config.json"
-EXPERIMENT_FILE = "experiment.toml"
 METRICS_FILE = "metrics.jsonl"
-SAMPLES_FILE = "samples.txt"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.npz"  # among the checkpoints
 EXTENSION_FILE = "more_epochs.json"
@@ -48,6 +47,7 @@ class Run:
         config: Its `TransformerConfig`.
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
+        figures: Its best figures on the validation set, as text by name.
 
     Example:
         >>> from keras_transformer.experiment import Run
@@ -66,6 +66,9 @@ class Run:
         (1024, ('ab',))
         >>> run.translator().strategy.extra_length
         50
+        >>> run.save_to_preset("preset", license="MIT")
+        >>> kt.load_run("preset").samples
+        ('ab',)
     """
 
     model: "Transformer"
@@ -74,6 +77,7 @@ class Run:
     config: TransformerConfig
     experiment: Experiment
     samples: tuple[str, ...]
+    figures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def strategy(self) -> "Greedy | BeamSearch | Sampling":
@@ -128,6 +132,29 @@ class Run:
             jit_compile=jit_compile,
         )
 
+    def save_to_preset(
+        self,
+        folder: os.PathLike | str,
+        *,
+        license: str | None = None,
+        data: str | None = None,
+    ) -> None:
+        """Writes what others need of the run to a new folder: `Translator.save_to_preset`.
+
+        The model card has the figures of the run. Paths and checkpoints stay here.
+
+        Args:
+            folder: The folder, new or empty.
+            license: Of the weights, for the card.
+            data: What it was trained on, for the card.
+
+        Raises:
+            FileExistsError: if something is there.
+        """
+        self.translator().save_to_preset(
+            folder, license=license, data=data, figures=self.figures, samples=self.samples
+        )
+
 
 def load_run(run_dir: os.PathLike | str) -> Run:
     """Loads a run folder that `train` has finished.
@@ -168,6 +195,7 @@ def load_run(run_dir: os.PathLike | str) -> Run:
         config=TransformerConfig.from_json((run_dir / CONFIG_FILE).read_text(encoding="utf-8")),
         experiment=Experiment.load(run_dir / EXPERIMENT_FILE),
         samples=tuple(read_lines(run_dir / SAMPLES_FILE)),
+        figures=best_figures(run_dir / METRICS_FILE),
     )
 
 

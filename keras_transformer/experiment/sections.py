@@ -55,8 +55,6 @@ class DataSection:
         split, valid_split: Of a dataset.
         invalid: What becomes of a faulty line: `"error"` or `"skip"`.
         max_length: Pairs with a side of more ids than this, EOS included, are left out.
-        imported: Where a model comes from that was imported, and not trained here. Such a run has
-            no corpus.
     """
 
     source: str | None = None
@@ -72,18 +70,11 @@ class DataSection:
     valid_split: str = "validation"
     invalid: str = "error"
     max_length: int = 128
-    imported: str | None = None
 
     PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 
     def __post_init__(self):
-        if self.imported is None:
-            _check_files(self, "")
-        elif any(getattr(self, name) for name in self.PATHS):
-            raise ValueError(
-                "`data.imported` goes without a corpus: write an experiment of your own, with "
-                f"`training.start_from`. Received: imported={self.imported!r}"
-            )
+        _check_files(self, "")
         if any((self.valid_source, self.valid_target, self.valid_tsv)):
             _check_files(self, "valid_")
         check_choice(("error", "skip"), **{"data.invalid": self.invalid})

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.experiment.record import MODEL_FILE, check_record
 from keras_transformer.experiment.run_folder import (
     CHECKPOINTS,
     CONFIG_FILE,
@@ -13,6 +12,7 @@ from keras_transformer.experiment.run_folder import (
 )
 from keras_transformer.experiment.sections import TokenizerSection
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.presets.record import MODEL_FILE, check_record
 from keras_transformer_runner.folders import received
 from keras_transformer_runner.integrity import read_json
 

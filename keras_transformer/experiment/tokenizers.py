@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_transformer.experiment.experiment import section_from_text
-from keras_transformer.experiment.record import MODEL_FILE, check_record
 from keras_transformer.experiment.sections import TokenizerSection
+from keras_transformer.presets.folder import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from keras_transformer.presets.record import MODEL_FILE, check_record
 from keras_transformer_runner.atomic import locked, write_file
 from keras_transformer_runner.folders import check_writable
 from keras_transformer_runner.lines import check_file, read_lines
@@ -23,8 +24,6 @@ from keras_transformer_runner.tokenizers import (
 )
 from keras_transformer_runner.tokenizers.base import check_special_ids
 
-SOURCE_NAME = "tokenizer"
-TARGET_NAME = "target_tokenizer"
 _SAY_EVERY = 1_000_000
 
 
@@ -61,9 +60,9 @@ class Tokenizers(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Writes `tokenizer.*`, and `target_tokenizer.*` where there is one."""
-        self.source.save(folder / f"{SOURCE_NAME}{self.source.file_suffix}")
+        self.source.save(folder / f"{SOURCE_TOKENIZER}{self.source.file_suffix}")
         if not self.are_joint:
-            self.target.save(folder / f"{TARGET_NAME}{self.target.file_suffix}")
+            self.target.save(folder / f"{TARGET_TOKENIZER}{self.target.file_suffix}")
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizers":
@@ -74,7 +73,9 @@ class Tokenizers(NamedTuple):
             ValueError: if they are not those that the run's record tells of.
         """
         check_record(folder, cls.files(folder), unread={MODEL_FILE})
-        source, target = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        source, target = (
+            find_tokenizer(folder, name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+        )
         if source is None:
             raise FileNotFoundError(f"a run folder must hold its tokenizer. Received: {folder}")
         source = load_tokenizer(source)
@@ -83,7 +84,7 @@ class Tokenizers(NamedTuple):
     @staticmethod
     def files(folder: Path) -> list[str]:
         """The names of the files that `load` reads."""
-        paths = (find_tokenizer(folder, name) for name in (SOURCE_NAME, TARGET_NAME))
+        paths = (find_tokenizer(folder, name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
         return [path.name for path in paths if path is not None]
 
     @classmethod

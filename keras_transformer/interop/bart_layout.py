@@ -11,7 +11,6 @@ import numpy as np
 from keras_transformer.interop.arrays import Arrays
 from keras_transformer.interop.settings import Settings
 from keras_transformer.interop.torch_layers import TorchLayers
-from keras_transformer.layers.positions import sinusoidal_encoding
 
 # Hugging Face's names of activations, and ours. Its "gelu" is the exact one, as ours.
 ACTIVATIONS = {
@@ -30,16 +29,20 @@ _SKIPPED_POSITIONS = 2  # rows of a learned table before that of the first token
 _PER_KIND = {
     "marian": dict(residual="post", positions="sinusoidal"),
     "m2m_100": dict(residual="pre", positions="tensor2tensor"),
-    "mbart": dict(residual="pre", positions="learned", embedding_norm=True, output_bias=True),
+    "mbart": dict(residual="pre", positions="learned", embedding_norm=True),
 }
+_OUTPUT_BIAS = "final_logits_bias"  # of Marian and mBART
+# What fairseq's checkpoints hold beside weights.
+_VERSIONS = ("model.encoder.version", "model.decoder.version")
 _UNKNOWN_ID = {"marian": 1, "m2m_100": 3, "mbart": 3}
 
 
-def config_fields(settings: Settings) -> dict[str, Any]:
+def config_fields(settings: Settings, arrays: Arrays) -> dict[str, Any]:
     """The fields of a `TransformerConfig` that a `config.json` of these models says.
 
     Args:
         settings: Its `Settings`.
+        arrays: The checkpoint's `Arrays`.
 
     Raises:
         ValueError: if a setting is missing or has a value that ours cannot have.
@@ -47,7 +50,7 @@ def config_fields(settings: Settings) -> dict[str, Any]:
     Example:
         >>> from keras_transformer.interop import bart_layout
         >>> from keras_transformer.interop.settings import Settings
-        >>> bart_layout.config_fields(Settings({"model_type": "marian"}, "config.json"))
+        >>> bart_layout.config_fields(Settings({"model_type": "marian"}, "config.json"), {})
         Traceback (most recent call last):
         ValueError: config.json: must have `encoder_attention_heads`. Received: none
     """
@@ -67,6 +70,7 @@ def config_fields(settings: Settings) -> dict[str, Any]:
         "eos_id": settings.take("eos_token_id"),
         "bos_id": settings.take("decoder_start_token_id"),
         "unk_id": _UNKNOWN_ID[kind],
+        "output_bias": kind != "m2m_100" and _OUTPUT_BIAS in arrays,
         **_PER_KIND[kind],
         **_embeddings(settings, kind),
         **_positions(settings, kind),
@@ -129,13 +133,7 @@ def _embeddings(settings, kind):
     }[shares_sides, is_tied]
     is_scaled = settings.take("scale_embedding", kind=bool)
     scale = None if is_scaled else 1.0
-    has_bias = kind == "marian" or _PER_KIND[kind].get("output_bias", False)
-    return {
-        **sizes,
-        "embedding_sharing": sharing,
-        "embedding_scale": scale,
-        "output_bias": has_bias,
-    }
+    return {**sizes, "embedding_sharing": sharing, "embedding_scale": scale}
 
 
 def _positions(settings, kind):
@@ -182,6 +180,9 @@ def fill(model, arrays: Arrays, kind: str) -> None:
         else:
             for name in (table, f"{table}s"):
                 _check_sinusoids(arrays, name, config, kind)
+    for name in _VERSIONS:
+        if name in arrays:
+            arrays.take(name)
 
 
 def _interleaved(dim):
@@ -210,8 +211,8 @@ def _fill_embeddings(model, layers, sharing):
     }[sharing]
     for name, theirs in tables.items():
         layers.table(model.get_layer(name).embeddings, theirs)
-    if model.config.output_bias:  # in the layer that gives the logits, the last of these
-        layers.vector(model.get_layer([*tables][-1]).output_bias, "final_logits_bias")
+    if _OUTPUT_BIAS in layers.arrays:  # in the layer that gives the logits, the last of these
+        layers.vector(model.get_layer([*tables][-1]).output_bias, _OUTPUT_BIAS)
 
 
 def _fill_block(ours, layers, name):
@@ -240,6 +241,8 @@ def _check_sinusoids(arrays, name, config, kind):
     """
     if name not in arrays:
         return
+    from keras_transformer.layers.positions import sinusoidal_encoding  # which loads Keras
+
     table = arrays.take(name).astype("float32")
     dim, first = config.model_dim, config.first_position
     if kind == "m2m_100":  # whose table begins at 0, with zeros at the pad's row

@@ -109,6 +109,7 @@ _OPTIONS = {
     "attention_score": ("scaled_dot_product",),
     "attention_window": (None,),
     "embedding_sharing": ("all", "source_target"),
+    "decoder_recurrence": (None,),
 }
 
 

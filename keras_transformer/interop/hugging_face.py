@@ -34,7 +34,6 @@ _REASONS = {
     "switch_transformers": "it is a mixture of experts",
     "pegasus": "it was not compared with an example of it",
     "longt5": "its attention is another one",
-    "m2m_100_conditional": "it was not compared with an example of it",
 }
 _IMPOSSIBLE = -1e3  # a logit whose exponential is 0 beside any other
 
@@ -76,7 +75,7 @@ class Checkpoint:
         if kind in _T5:
             fields = t5_layout.config_fields(settings, arrays)
         else:
-            fields = bart_layout.config_fields(settings)
+            fields = bart_layout.config_fields(settings, arrays)
         ids = SpecialIds(*(fields[name] for name in SpecialIds._fields))
         generation = read_generation(settings, said, ids)
         if generation.impossible_ids:
@@ -173,7 +172,7 @@ def from_hugging_face(
         tokenizer=tokenizers.source,
         target_tokenizer=tokenizers.target,
         search=checkpoint.generation.decoding.search(),
-        report=_report(checkpoint, tokenizers),
+        report=_report(checkpoint, tokenizers, model.count_params()),
         origin=f"{checkpoint.folder.resolve().name} ({checkpoint.kind})",
         licence=_licence(checkpoint.folder),
     ).checked()
@@ -214,9 +213,8 @@ def _output_of(model):
     return model.get_layer(name.get(model.config.embedding_sharing, "output_embedding"))
 
 
-def _report(checkpoint, tokenizers):
+def _report(checkpoint, tokenizers, weights):
     config, generation = checkpoint.config, checkpoint.generation
-    weights = sum(array.size for array in checkpoint.arrays.values())
     prefixes = [
         f"before each {side}: {[tokenizer.pieces[token] for token in tokenizer.prefix_ids]}"
         for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target))
@@ -229,6 +227,11 @@ def _report(checkpoint, tokenizers):
             f"{_IMPOSSIBLE:g}, and so no probability, in its place"
         )
     settings = checkpoint.settings()
+    left += [
+        f"{name} = {settings[name]}: no block is left out in further training"
+        for name in ("encoder_layerdrop", "decoder_layerdrop")
+        if settings.get(name)
+    ]
     tasks = settings.get("task_specific_params")
     if tasks:
         left.append(
@@ -242,9 +245,11 @@ def _report(checkpoint, tokenizers):
         )
     return Report(
         taken=(
-            f"{len(checkpoint.arrays)} tensors, {weights:,} numbers, each used once",
+            f"{len(checkpoint.arrays)} tensors, each used once: {weights:,} weights",
             f"{config.encoder_layers}+{config.decoder_layers} blocks of width {config.model_dim}, "
             f"vocabulary {config.vocab_size}",
+            f"dropout {config.dropout}, of attention {config.attention_dropout}, within the "
+            f"feed-forward layer {config.intermediate_dropout}: for further training",
             *prefixes,
             *(f"search: {line}" for line in generation.taken),
         ),

@@ -3,27 +3,23 @@
 import dataclasses
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.experiment.experiment import Experiment
-from keras_transformer.experiment.record import MODEL_FILE, write_record
-from keras_transformer.experiment.run_folder import CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE
-from keras_transformer.experiment.sections import DecodingSection
 from keras_transformer.experiment.tokenizers import Tokenizers
-from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.lines import one_line
 from keras_transformer_runner.tokenizers import Tokenizer
+from keras_transformer_runner.tokenizers.base import UNKNOWN
 
 if TYPE_CHECKING:
     from keras_transformer.decoding.options import SearchOptions
     from keras_transformer.models import Transformer
     from keras_transformer.translation import Translator
 
-REPORT_FILE = "import.txt"  # in the folder of a run
-_FROM_TOKENIZER = ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id")
 _SAMPLES = 16
+_MOST_PIECES = 4096  # that texts are made of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,11 +115,11 @@ class Pretrained:
         report = dataclasses.replace(self.report, checks=(*self.report.checks, *checks))
         return dataclasses.replace(self, report=report)
 
-    def save_run(self, folder: os.PathLike | str, samples: Iterable[str] = ()):
+    def save_run(self, folder: os.PathLike | str, samples: Iterable[str] = ()) -> Path:
         """Writes the folder of a run, which is whole or not there at all.
 
         `translate`, `evaluate` and `export` take it like any other, and `[training] start_from`
-        trains from it.
+        trains from it. Its model card, `README.md`, has the report.
 
         Args:
             folder: The folder, which must be new or empty.
@@ -137,52 +133,14 @@ class Pretrained:
             FileExistsError: if the folder holds something.
             TargetInUseError: if another process is writing it.
         """
-        samples = [one_line(text) for text in samples] or _random_texts(self.tokenizer)
-        about = f"{self.origin}\nlicence: {self.licence or 'unknown'}\n{self.report}\n"
-        experiment = self._experiment()
-        with new_folder(folder, what="a run") as made:
-            texts = {
-                CONFIG_FILE: self.model.config.to_json(),
-                EXPERIMENT_FILE: experiment.to_toml(),
-                SAMPLES_FILE: "".join(f"{text}\n" for text in samples),
-                REPORT_FILE: about,
-            }
-            for name, text in texts.items():
-                (made / name).write_text(text, encoding="utf-8", newline="\n")
-            self.tokenizers.save(made)
-            self.model.save(made / MODEL_FILE)
-            write_record(made, {path.name: path for path in made.iterdir()})
-        return type(made)(folder)
-
-    def _experiment(self):
-        """An experiment that says what the model is and how it translates, and names no corpus."""
-        model = {
-            name: value
-            for name, value in self.model.config.to_dict().items()
-            if value is not None and name not in _FROM_TOKENIZER
-        }
-        return Experiment.from_dict(
-            {
-                "data": {"imported": self.origin},
-                "tokenizer": {"joint": self.tokenizers.are_joint},
-                "model": model,
-                "training": {"max_epochs": 1},
-                "decoding": _section_of(self.search),
-            }
+        self.translator().save_to_preset(
+            folder,
+            license=self.licence,
+            data=f"that of {self.origin}, which was imported",
+            samples=[*samples] or _random_texts(self.tokenizer),
+            notes=f"## Import\n```\n{self.report}\n```",
         )
-
-
-def _section_of(search):
-    """The keys of `[decoding]` that make a search."""
-    known = {field.name: field.default for field in dataclasses.fields(DecodingSection)}
-    section = {
-        name: value
-        for name, value in dataclasses.asdict(search).items()
-        if name in known and value not in (None, ()) and value != known[name]
-    }
-    if search.beams == 1:
-        return section
-    return {"strategy": "beam", **section}
+        return Path(folder)
 
 
 def _check_logits(model, tolerance):
@@ -190,14 +148,9 @@ def _check_logits(model, tolerance):
     config = model.config
     length = min(8, config.max_positions or 8)
     rng = np.random.default_rng(0)
-    controls = {*config.special_ids}
-    source, target = (
-        rng.choice(
-            [token for token in range(min(size, 4096)) if token not in controls] or [0], (2, length)
-        ).astype("int32")
-        for size in (config.vocab_size, config.target_size)
-    )
-    target[:, 0] = config.bos_id
+    sizes = (config.vocab_size, config.target_size)
+    source, target = (rng.integers(0, size, (2, length), dtype="int32") for size in sizes)
+    source[:, -1], target[:, 0] = config.eos_id, config.bos_id
     full = np.asarray(model({"source_ids": source, "target_ids": target}, training=False))
     if not np.isfinite(full).all():
         raise ValueError(
@@ -233,10 +186,15 @@ def _round_trips(tokenizers):
 def _random_texts(tokenizer):
     """Texts of random pieces, for a start in the tokenizer's own script."""
     rng = np.random.default_rng(1)
-    controls = {*tokenizer.special_ids, *tokenizer.prefix_ids}
-    ids = [token for token in range(tokenizer.vocab_size) if token not in controls]
+    ids = rng.permutation(tokenizer.vocab_size)[:_MOST_PIECES]
+    ids = [token for token in ids if _is_text(tokenizer.decode([token]))]
     texts = (
-        one_line(tokenizer.decode(rng.choice(ids, rng.integers(3, 13)))).strip()
-        for _ in range(4 * _SAMPLES if ids else 0)
+        one_line(tokenizer.decode(rng.choice(ids, rng.integers(4, 16)))).strip()
+        for _ in range(2 * _SAMPLES if ids else 0)
     )
-    return [text for text in dict.fromkeys(texts) if text and tokenizer.encode(text)][:_SAMPLES]
+    return [text for text in dict.fromkeys(texts) if tokenizer.encode(text)][:_SAMPLES]
+
+
+def _is_text(piece):
+    """Whether what an id reads as can stand in a text: not nothing, no part of a character."""
+    return piece.strip() != "" and piece.isprintable() and not {UNKNOWN, "\ufffd"} & {*piece}

@@ -1,7 +1,7 @@
 """The settings of a checkpoint, of which each must be understood or known not to matter."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,15 @@ class Settings:
                     f"otherwise. Received: {self.values[name]!r}"
                 )
 
-    def check_all_read(self) -> None:
-        """Raises a `ValueError` that names a setting that nothing has read, if it may matter."""
-        self.must_be(**_IMPLIED)
-        unknown = sorted(self.values.keys() - self._read - _MEANINGLESS)
+    def check_all_read(self, meaningless: Collection[str] | None = None) -> None:
+        """Raises a `ValueError` that names a setting that nothing has read, if it may matter.
+
+        `meaningless` are those that do not; Hugging Face's when `None`.
+        """
+        if meaningless is None:
+            self.must_be(**_IMPLIED)
+            meaningless = _MEANINGLESS
+        unknown = sorted(self.values.keys() - self._read - frozenset(meaningless))
         if unknown:
             found = ", ".join(f"{name}={self.values[name]!r:.60}" for name in unknown)
             raise ValueError(

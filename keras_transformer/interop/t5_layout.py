@@ -19,7 +19,7 @@ _GATED = {"gelu": "geglu_tanh", "gelu_new": "geglu_tanh", "silu": "swiglu", "rel
 _UNKNOWN_ID = 2
 _OWN_OUTPUT, _SHARED = "lm_head.weight", "shared.weight"
 # A table that the first T5 files hold and that no version of the model has read.
-NEVER_READ = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
+_NEVER_READ = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 
 def config_fields(settings: Settings, arrays: Arrays) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def fill(model, arrays: Arrays) -> None:
         for index in range(getattr(config, f"{side}_layers")):
             _fill_block(model.get_layer(f"{side}_{index}"), layers, f"{side}.block.{index}.layer")
         layers.norm(model.get_layer(f"{side}_norm"), f"{side}.final_layer_norm")
-    for name in NEVER_READ:
+    for name in _NEVER_READ:
         if name in arrays:
             arrays.take(name)
 

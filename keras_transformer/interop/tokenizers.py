@@ -61,7 +61,7 @@ def read_tokenizers(
         >>> read_tokenizers(".", config).source.encode("hi")
         [107, 108]
     """
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     check_name("`model_type`", kind, list(_READERS))
     return _READERS[kind](_Folder(Path(folder), config), source_language, target_language)
 
@@ -112,13 +112,11 @@ class _Folder:
             raise ValueError(f"{self.path / name}: must have an id for {missing[0]!r}")
         return ids
 
-    def pieces(self, *names):
-        """The first of these SentencePiece models that there is, as a `PieceTable`."""
-        path = next((self.path / name for name in names if (self.path / name).is_file()), None)
-        if path is None:
-            raise FileNotFoundError(
-                f"a tokenizer's folder must hold {' or '.join(names)}. Received: {self.path}"
-            )
+    def pieces(self, name):
+        """A SentencePiece model, as a `PieceTable`."""
+        path = self.path / name
+        if not path.is_file():
+            raise FileNotFoundError(f"a tokenizer's folder must hold {name}. Received: {self.path}")
         try:
             return PieceTable.read(path.read_bytes())
         except ValueError as error:
@@ -148,6 +146,14 @@ class _Folder:
         Args:
             first_id: The id of the first one, where files only tell their order.
         """
+        try:
+            return self._added_tokens(first_id)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path}: added tokens must have a content and an id ({error!r})"
+            ) from error
+
+    def _added_tokens(self, first_id):
         listed = self.json("special_tokens_map.json", {}).get("additional_special_tokens")
         listed = listed or self.settings.get("additional_special_tokens") or []
         names = [_content(entry) for entry in listed]
@@ -162,12 +168,15 @@ class _Folder:
                     "an added token must be special, as those of languages are: no text can make "
                     f"one. Received: {entry['content']!r}"
                 )
-            ids[entry["content"]] = int(token)
+            ids[_content(entry)] = int(token)
         return ids
 
 
 def _content(entry):
-    return entry["content"] if isinstance(entry, dict) else entry
+    content = entry["content"] if isinstance(entry, dict) else entry
+    if not isinstance(content, str):
+        raise TypeError(f"a token must be a string, not {content!r}")
+    return content
 
 
 def _marian(folder, source_language, target_language):
@@ -295,7 +304,7 @@ def _m2m_100(folder, source_language, target_language):
     table = folder.pieces("sentencepiece.bpe.model")
     added = folder.added_tokens(first_id=len(ids))
     if not any(map(_M2M_LANGUAGE.match, added)):  # as newer versions leave the folder
-        edition = folder.settings.get("language_codes", "m2m100")
+        edition = str(folder.settings.get("language_codes", "m2m100"))
         check_name("`language_codes`", edition, list(_M2M_LANGUAGES))
         known = _M2M_LANGUAGES[edition].split()
         added |= {f"__{name}__": len(ids) + place for place, name in enumerate(known)}
@@ -323,7 +332,7 @@ _M2M_LANGUAGES = {
 def _mbart(folder, source_language, target_language):
     """mBART-50. The first mBART ends a source in its language, and starts with the target's."""
     names = (folder.config.get("tokenizer_class"), folder.settings.get("tokenizer_class"))
-    if not any(name and name.startswith("MBart50Tokenizer") for name in names):
+    if not any(str(name).startswith("MBart50Tokenizer") for name in names):
         raise ValueError(
             "`tokenizer_class` must be 'MBart50Tokenizer': in other models of mBART a source ends "
             f"in its language, which is not supported. Received: {names[0] or names[1]!r}"
@@ -375,7 +384,7 @@ def _multilingual(folder, table, ids, controls, languages, notes, *given):
                 f"`{side}_language` must be given for a model of several languages: one of "
                 f"{list(languages)}. Received: None"
             )
-        check_name(f"`{side}_language`", language, list(languages), cutoff=0.3)
+        check_name(f"`{side}_language`", str(language), list(languages), cutoff=0.3)
         sides.append(tokenizer.with_prefix([languages[language]]))
     return ReadTokenizers(*sides, tuple(notes))
 

@@ -43,7 +43,7 @@ class TorchLayers:
         kernels, biases = [], []
         for name in names:
             kernel = self._array(f"{name}.weight").T
-            kernel = kernel if self.order is None or not enters else kernel[self.order]
+            kernel = self._ordered(kernel, axis=0) if enters else kernel
             kernels.append(self._ordered(kernel) if leaves else kernel)
             if ours.use_bias:
                 bias = self._array(f"{name}.bias")
@@ -87,8 +87,11 @@ class TorchLayers:
     def _array(self, name):
         return self.arrays.take(name).astype("float32", copy=False)
 
-    def _ordered(self, array):
-        return array if self.order is None else array[..., self.order]
+    def _ordered(self, array, axis=-1):
+        """D channels of the checkpoint in our order. What has not D is left to `_assign`."""
+        if self.order is None or array.shape[axis] != len(self.order):
+            return array
+        return np.take(array, self.order, axis)
 
     def _assign(self, variable, value, names):
         if tuple(variable.shape) != value.shape:

@@ -7,11 +7,13 @@ Dimension key, used in docstrings, in einsum strings and as the suffix of local 
     V vocabulary    K beams
 
 Masks are boolean and True means "attend". Read `attention`, `masks`, `multi_head`,
-`feed_forward`, `embedding`, `positions` and `blocks`, in that order; `chunked_attention` has the
-ways to attend in less memory, and `lowering` what the machine wants.
+`feed_forward`, `embedding`, `positions`, `blocks` and `decoder_block`, in that order;
+`chunked_attention` has the ways to attend in less memory, `recurrence` what may stand in the place
+of self-attention, and `lowering` what the machine wants.
 """
 
-from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.blocks import EncoderBlock
+from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.feed_forward import PositionwiseFFN
@@ -24,8 +26,10 @@ from keras_transformer.layers.positions import (
     SinusoidalPositions,
 )
 from keras_transformer.layers.projection import Projection
+from keras_transformer.layers.recurrence import SSRU
 
 __all__ = [
+    "SSRU",
     "AlibiBias",
     "BatchNormalization",
     "CrossAttention",

@@ -63,8 +63,11 @@ class Projection(BaseLayer, keras.layers.Dense):
         return prepacked.cut(kernel) if prepacked.is_large(kernel) else None
 
 
-def projection_of(layer, units, name):
-    """A `Projection` inside `layer`, with the layer's biases, initializers and dtype policy."""
+def projection_of(layer, units, name, use_bias=None):
+    """A `Projection` inside `layer`, with the layer's biases, initializers and dtype policy.
+
+    `use_bias` says so where it is not the layer's own.
+    """
     # Copies: one initializer shared by two kernels would give both the same values.
     kernel_initializer, bias_initializer = (
         initializer.__class__.from_config(initializer.get_config())
@@ -72,7 +75,7 @@ def projection_of(layer, units, name):
     )
     return Projection(
         units,
-        use_bias=layer.use_bias,
+        use_bias=layer.use_bias if use_bias is None else use_bias,
         kernel_initializer=kernel_initializer,
         bias_initializer=bias_initializer,
         dtype=layer.dtype_policy,

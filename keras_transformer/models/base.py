@@ -10,9 +10,12 @@ from keras_transformer.models.checked_data import CheckedData
 from keras_transformer.models.inputs import CheckedInputs
 from keras_transformer.models.loss_over_tokens import LossOverTokens
 from keras_transformer.models.multi_worker import MultiWorkerFit
+from keras_transformer.models.presets import ModelPresets
 
 
-class TransformerModel(CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFit, keras.Model):
+class TransformerModel(
+    ModelPresets, CheckedInputs, CheckedData, LossOverTokens, MultiWorkerFit, keras.Model
+):
     """A functional model that is made from a `TransformerConfig`.
 
     Ids must lie in [0, V); one that does not makes its row NaN, in every mode. In files and

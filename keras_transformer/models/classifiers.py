@@ -19,7 +19,7 @@ class Classifier(TransformerModel):
     def __init__(self, config: TransformerConfig | dict[str, Any], num_classes: int, **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         check_size(num_classes=num_classes)
-        embedding = token_embedding(config.vocab_size, config, dtype, "embedding")
+        embedding = token_embedding(config.vocab_size, config, dtype, "embedding", False)
         blocks = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
         encoder = Stack(config, "source", embedding, blocks, dtype)
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")

@@ -33,6 +33,11 @@ class LanguageModel(TransformerModel):
 
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
+        if config.decoder_recurrence is not None:
+            raise ValueError(
+                "`decoder_recurrence` is for a Transformer. Received: LanguageModel with "
+                f"decoder_recurrence={config.decoder_recurrence!r}"
+            )
         is_tied = config.embedding_sharing in ("all", "target_output")
         size = config.target_size
         embedding = output = token_embedding(size, config, dtype, "embedding", is_tied)

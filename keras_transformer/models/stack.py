@@ -15,7 +15,12 @@ from keras_transformer.layers import (
     TokenEmbedding,
     masks,
 )
-from keras_transformer.layers.lowering.cache_slots import next_beam_slots, next_slots, no_ancestors
+from keras_transformer.layers.lowering.cache_slots import (
+    next_beam_slots,
+    next_slots,
+    no_ancestors,
+    slots_of_states,
+)
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.projection import reshape
 from keras_transformer.models.cache import Cache
@@ -39,7 +44,9 @@ class Stack:
         self.embedding_norm = None
         if config.embedding_norm:
             self.embedding_norm = _norm(config, dtype, f"{side}_embedding_norm")
-        self.position_bias = _position_bias(config, side, dtype)
+        # A recurrence needs no slots, and nothing that says which of them a token sees.
+        self.is_recurrent = side == "target" and config.decoder_recurrence is not None
+        self.position_bias = None if self.is_recurrent else _position_bias(config, side, dtype)
         self.dropout = Dropout(config.dropout, dtype=dtype, name=f"{side}_dropout")
         self.blocks = blocks
         self.norm = None
@@ -75,16 +82,20 @@ class Stack:
         """(B, T) ids and a `Memory` -> (B, T, D) states.
 
         `scores`, a list or `None`, gets a pair of (B, N, T, T) and (B, N, T, S) weights a block.
-        `mask` (B, T, T) and `positions` (B, T) are for rows of several pairs.
+        `mask` (B, T, T) and `positions` (B, T) are for rows of several pairs. Blocks with a
+        recurrence give no weights of the first kind.
         """
         # No padding mask on the target: pads follow the real tokens, and the causal mask hides
         # them.
         states, options = self._enter(ids, positions)
+        if not self.is_recurrent:
+            options["attention_mask"] = mask
+        elif positions is not None:
+            options["segment_starts"] = ops.equal(positions, 0)
         for block in self.blocks:
             outputs = block(
                 states,
                 memory.states,
-                attention_mask=mask,
                 memory_mask=memory.mask,
                 return_attention_scores=scores is not None,
                 **options,
@@ -96,6 +107,8 @@ class Stack:
 
     def start(self, blocks, size, beams, rows, memory_bias=()):
         """The empty `Cache` of `rows` rows, with the caches that the blocks have started."""
+        if self.is_recurrent:
+            return Cache(blocks, memory_bias, (), ())
         ancestors = no_ancestors(rows, size, beams) if beams > 1 else ()
         return Cache(blocks, memory_bias, ops.arange(size), ancestors)
 
@@ -106,7 +119,8 @@ class Stack:
         gets the (B, N, T, S) or (B, N, K, S) weights of cross-attention of each block that has it.
         """
         slots, ancestors = self._slots(token_ids, cache, position, beams)
-        slots = slots.in_buffers(ops.shape(token_ids)[0] // beams, self.config.num_heads)
+        if not self.is_recurrent:
+            slots = slots.in_buffers(ops.shape(token_ids)[0] // beams, self.config.num_heads)
         if beams > 1:
             token_ids = reshape(token_ids, (ops.shape(token_ids)[0] // beams, beams))
         states = self.embedding.lookup(token_ids)
@@ -128,6 +142,8 @@ class Stack:
         return states, cache._replace(blocks=tuple(blocks), ancestors=ancestors)
 
     def _slots(self, token_ids, cache, position, beams):
+        if self.is_recurrent:
+            return slots_of_states(ops.shape(token_ids)[1], position, beams), ()
         bias = self.position_bias and self.position_bias.between
         options = dict(window=self.config.attention_window, position_bias=bias)
         if beams > 1:
@@ -186,6 +202,8 @@ def encoder_blocks(config, count, name, dtype):
 def decoder_blocks(config, dtype):
     """The blocks that also attend to the encoder's output."""
     options = _block_options(config, dtype)
+    if config.decoder_recurrence is not None:
+        options.update(recurrence=config.decoder_recurrence, rotary=False, attention_window=None)
     count = range(config.decoder_layers)
     return tuple(DecoderBlock(**options, name=f"decoder_{index}") for index in count)
 

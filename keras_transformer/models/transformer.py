@@ -62,6 +62,9 @@ class Transformer(TransformerModel):
         >>> history = model.fit(inputs, np.array([[7, 3]]), verbose=0)
         >>> list(history.history)
         ['loss']
+        >>> model.save_to_preset("preset", license="MIT")
+        >>> kt.Transformer.from_preset("preset").config == config
+        True
     """
 
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
@@ -152,11 +155,13 @@ class Transformer(TransformerModel):
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Weights of every block: lists of encoder, decoder and cross-attention's.
 
-        (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype.
+        (B, N, S, S), (B, N, T, T) and (B, N, T, S) a block, in the compute dtype. A decoder with a
+        recurrence has none of the second.
         """
         encoder, decoder = [], []
         _states(self._encoder, self._decoder, source_ids, target_ids, (encoder, decoder))
-        return encoder, [pair[0] for pair in decoder], [pair[1] for pair in decoder]
+        own = [] if self.config.decoder_recurrence else [pair[0] for pair in decoder]
+        return encoder, own, [pair[-1] for pair in decoder]
 
 
 def alignment_layer(config):

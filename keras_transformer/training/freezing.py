@@ -9,6 +9,7 @@ _LAYERS = {
     "encoder": r"encoder_(\d+|norm)|source_position_bias",
     "decoder": r"decoder_(\d+|norm)|target_position_bias",
     "embeddings": r"((source|target|output)_)?embedding(_norm)?|(source|target)_positions",
+    "self_attention": "self_attention|recurrence",  # or what stands in its place
     "normalization": r".*_norm",
 }
 

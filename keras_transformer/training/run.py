@@ -14,7 +14,6 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import PreparedCorpus
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.length import NOW, STOP_FILE, Extension, wanted_end
-from keras_transformer.experiment.record import MODEL_FILE, write_record
 from keras_transformer.experiment.run_folder import (
     CHECKPOINTS,
     CONFIG_FILE,
@@ -30,6 +29,7 @@ from keras_transformer.experiment.run_folder import (
 from keras_transformer.experiment.start import START_FILE, find_start, tokenizers_of_start
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
+from keras_transformer.presets.record import MODEL_FILE, write_record
 from keras_transformer.training.callbacks import (
     Clock,
     EarlyEnd,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_transformer.experiment.record import MODEL_FILE
 from keras_transformer.models import Transformer
+from keras_transformer.presets.record import MODEL_FILE
 from keras_transformer_runner.streams import log
 
 _MOST_NAMED = 8

@@ -11,6 +11,7 @@ from keras_transformer.decoding import Greedy, align, decode, score
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.translation.copy_unknown import source_words, with_source_words
+from keras_transformer.translation.presets import TranslatorPresets
 from keras_transformer.translation.streaming import TokenStream
 from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
@@ -19,7 +20,7 @@ from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size
 from keras_transformer_runner.translation import Translation
 
 
-class Translator:
+class Translator(TranslatorPresets):
     """Translates lists of strings with a model and its tokenizer.
 
     Sentences are sorted by length and decoded in batches; each gets the text that it would get
@@ -68,6 +69,9 @@ class Translator:
         ... )
         >>> translator = kt.Translator(kt.Transformer(config), tokenizer, kt.Greedy(max_length=3))
         >>> len(translator.translate(["a man", "a dog", ""]))
+        3
+        >>> translator.save_to_preset("preset", license="MIT")
+        >>> kt.Translator.from_preset("preset").strategy.max_length
         3
     """
 

@@ -43,9 +43,15 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["savedmodel", "--mode", "int4"], "--mode int4 goes with --to litert"),
-        (["savedmodel", "--signatures", "all"], "--signatures all goes with --to litert"),
-        (["savedmodel", "--references", "r.txt"], "--references r.txt goes with --to litert"),
+        (["savedmodel", "--mode", "int4"], "--mode goes with --to litert"),
+        (["savedmodel", "--signatures", "all"], "--signatures goes with --to litert"),
+        (["savedmodel", "--references", "r.txt"], "--references goes with --to litert"),
+        (["savedmodel", "--lengths", "8,32"], "--lengths goes with --to litert"),
+        (["litert", "--lengths-only"], "--lengths-only goes with --lengths, and without --sig"),
+        (
+            ["litert", "--lengths", "8", "--lengths-only", "--signatures", "all"],
+            "--lengths-only goes with --lengths, and without --signatures all",
+        ),
         (["litert", "--references", "r.txt"], "--references goes with --samples"),
     ],
 )

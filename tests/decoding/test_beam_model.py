@@ -17,6 +17,7 @@ OPTIONS = [
     dict(positions="relative"),
     dict(positions="alibi", attention_window=3),
     dict(attention_score="additive"),
+    dict(decoder_recurrence="ssru"),
 ]
 
 

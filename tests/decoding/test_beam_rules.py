@@ -151,13 +151,25 @@ def test_a_score_is_divided_by_a_power_of_the_length():
     assert float(strategy.score_of(0.0, 0)) == 0.0
 
 
-def test_a_batch_changes_nothing_with_joint_candidates():
-    strategy, table = as_hugging_face(3, 1.0, False), table_of(5)
-    limits = [1, 7, 0, 3, 7, 2]
-    together = search(table, strategy, limits)
-    for limit, found in zip(limits, together, strict=True):
-        expected = hugging_face_beam(table, 3, 1.0, False, limit) if limit else [([], 0.0)]
-        same(found, expected, limit)
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_batch_changes_nothing_with_joint_candidates(forced):
+    strategy, limits = as_hugging_face(3, 1.0, False, forced_eos=forced), [1, 7, 0, 3, 7, 2]
+    for seed in range(4):
+        table = table_of(seed)
+        together = search(table, strategy, limits)
+        for limit, found in zip(limits, together, strict=True):
+            expected = hugging_face_beam(table, 3, 1.0, False, limit, forced)
+            same(found, expected if limit else [([], 0.0)], (seed, limit))
+
+
+def test_a_batch_changes_nothing_where_eos_is_forced():
+    options = dict(beam_size=2, n_best=2, forced_eos=True, stopping="first_finished")
+    strategy, limits = BeamSearch(**options), [2, 9, 0, 5]
+    for seed in range(6):
+        together = search(table_of(seed), strategy, limits)
+        for limit, found in zip(limits, together, strict=True):
+            expected = plain_beam(table_of(seed), strategy, limit) if limit else [([], 0.0)]
+            same(found, expected, (seed, limit))
 
 
 @pytest.mark.parametrize("search_class", [Greedy, BeamSearch, Sampling])

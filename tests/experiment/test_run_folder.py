@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_transformer.experiment.record import check_record, write_record
 from keras_transformer.experiment.run_folder import create_folder
+from keras_transformer.presets.record import check_record, write_record
 
 TOKENIZERS = SimpleNamespace(save=lambda folder: (folder / "tokenizer.model").touch())
 

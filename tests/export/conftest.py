@@ -59,6 +59,16 @@ def tokenizer():
 @pytest.fixture(scope="session")
 def trained(tokenizer):
     """The model after a few seconds of training."""
+    return _trained(tokenizer, epochs=5)
+
+
+@pytest.fixture(scope="session")
+def recurrent(tokenizer):
+    """The same with an SSRU in its decoder."""
+    return _trained(tokenizer, epochs=4, decoder_recurrence="ssru")
+
+
+def _trained(tokenizer, epochs, **options):
     import keras
 
     from keras_transformer import SmoothedCrossEntropy, Transformer, TransformerConfig
@@ -69,6 +79,7 @@ def trained(tokenizer):
         **dict(value_dim=17, intermediate_dim=37, encoder_layers=1, decoder_layers=1, dropout=0.0),
         **dict(pad_id=tokenizer.pad_id, unk_id=tokenizer.unk_id),
         **dict(bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id),
+        **options,
     )
     model = Transformer(config)
     rng = random.Random(5)
@@ -79,7 +90,7 @@ def trained(tokenizer):
         optimizer=keras.optimizers.Adam(5e-3),
         loss=SmoothedCrossEntropy(0.0, pad_id=tokenizer.pad_id),
     )
-    model.fit(inputs, labels, batch_size=64, epochs=5, verbose=0)
+    model.fit(inputs, labels, batch_size=64, epochs=epochs, verbose=0)
     return model
 
 

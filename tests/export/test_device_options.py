@@ -23,6 +23,7 @@ def test_every_option_exports(name, tokenizer, tmp_path):
     changes = {**OPTIONS[name], "encoder_layers": 1, "decoder_layers": 1}
     for key in ("vocab_size", "target_vocab_size", "pad_id", "unk_id", "bos_id", "eos_id"):
         changes.pop(key, None)  # the tokenizer's
+    changes.pop("decoder_recurrence", None)  # an encoder-decoder's
     texts = ["abc", "b a d", "h"]
     config = config_of(tokenizer, **changes)
     model = randomise_all(TokenClassifier(config, CLASSES), 5)

@@ -15,6 +15,9 @@ import sentencepiece
 from page import SCRIPTS, WEB, build, node, node_json
 
 from keras_transformer_runner.folder import open_folder
+from keras_transformer_runner.tokenizers import BytesTokenizer
+from keras_transformer_runner.tokenizers.base import SpecialIds
+from keras_transformer_runner.tokenizers.renumbered import PieceTable, renumbered
 
 
 def modules(*requests):
@@ -26,7 +29,19 @@ def modules(*requests):
 FILES = {"model.tflite": b"model", "tokenizer.json": b'{"format": 1, "type": "bytes"}'}
 METADATA = dict(format=1, signature="translate", mode="int8", max_source_length=512)
 METADATA |= dict(vocab_size=260, target_vocab_size=260, pad_id=0, bos_id=2, eos_id=3)
-METADATA |= dict(search={"extra_length": 50})
+METADATA |= dict(search={"extra_length": 50}, open_length=False)
+
+
+def lengths(*sources):
+    """The field of the metadata for these lengths."""
+    rows = [(f"translate_{source}", source, source + 50) for source in sources]
+    return [
+        dict(zip(("signature", "source_length", "target_length"), row, strict=True)) for row in rows
+    ]
+
+
+METADATA["lengths"] = lengths(32, 512)
+OPTIONAL = ("mode", "search", "open_length")  # for Python, or for both
 
 
 def write_export(folder, files=None, **fields):
@@ -73,6 +88,11 @@ def test_a_bad_export_makes_no_site(fake_export, tmp_path):
     fails(fake_export, out, "EXPORTED_FOLDER must hold model.tflite. Received: ENOENT")
 
 
+def test_a_site_needs_fixed_lengths(tmp_path):
+    folder = write_export(tmp_path / "export", **GOOD["an open length alone"])
+    fails(folder, tmp_path / "site", "must have signatures of fixed lengths, as LiteRT.js cannot")
+
+
 def sentence_pieces(**options):
     """A SentencePiece model's bytes."""
     content = io.BytesIO()
@@ -89,15 +109,45 @@ PIECES = {"model.tflite": b"model", "tokenizer.model": sentence_pieces()}
 NO_BOS = {"model.tflite": b"model", "tokenizer.model": sentence_pieces(bos_id=-1, eos_id=2)}
 WORDS = b'{"format": 1, "type": "vocabulary", "words": ["a", "b"], "joiner": "@@"}'
 HASH = hashlib.sha256(b"x").hexdigest()
+BYT5 = {"model.tflite": b"model", "tokenizer.json": BytesTokenizer(layout="byt5").to_bytes()}
+
+
+def renumbered_pieces():
+    """A SentencePiece model with the ids of another model, whose BOS is EOS."""
+    table = PieceTable.read(sentence_pieces())
+    ids = {piece.text: 30 - token for token, piece in enumerate(table.pieces)}
+    special_ids = SpecialIds(pad_id=30, unk_id=29, bos_id=27, eos_id=27)
+    return renumbered(table, ids, special_ids, 31).with_prefix([3]).to_bytes()
+
+
+RENUMBERED = {"model.tflite": b"model", "tokenizer.model": renumbered_pieces()}
 GOOD = {
     "as it is": {},
+    "bytes of ByT5": dict(files=BYT5, vocab_size=384, target_vocab_size=384, bos_id=0, eos_id=1),
+    "renumbered": dict(
+        files=RENUMBERED,
+        **dict(vocab_size=31, target_vocab_size=31, pad_id=30, bos_id=27, eos_id=27),
+        **dict(source_prefix_ids=[3], target_prefix_ids=[3]),
+    ),
     "labels": dict(labels=["a"]),
+    "an open length alone": dict(lengths=None, open_length=None),
+    "open lengths too": dict(lengths=lengths(32), open_length=True),
     "pieces": dict(files=PIECES, vocab_size=11, target_vocab_size=11),
     "no bos": dict(files=NO_BOS, vocab_size=10, target_vocab_size=10, bos_id=0, eos_id=2),
     "a target": dict(files={**FILES, "target_tokenizer.json": WORDS}, target_vocab_size=6),
 }
 BAD = {
-    **{f"no {name}": {name: None} for name in METADATA if name not in ("mode", "search")},
+    **{f"no {name}": {name: None} for name in METADATA if name not in OPTIONAL},
+    "lengths too short": dict(lengths=lengths(32)),
+    "lengths too long": dict(lengths=lengths(32, 513), open_length=True),
+    "lengths that fall": dict(lengths=lengths(512, 32)),
+    "a length twice": dict(lengths=lengths(512, 512)),
+    "a length of nothing": dict(lengths=lengths(0, 512)),
+    "a length of another name": dict(lengths=[{**lengths(512)[0], "signature": "translate"}]),
+    "a length that is a text": dict(lengths=[{**lengths(512)[0], "target_length": "9"}]),
+    "a length without a target": dict(lengths=[{"signature": "translate_512"}]),
+    "lengths that are no list": dict(lengths={}),
+    "a number as flag": dict(open_length=1),
     **{name: dict(files={**FILES, name: b"x"}) for name in ("index.html", "model.js", "a b")},
     **{name: dict(sha256={**dict.fromkeys(FILES, HASH), name: HASH}) for name in ("..", "../x")},
     "another format": dict(format=2),
@@ -160,6 +210,10 @@ def test_a_folder_is_taken_where_python_takes_it(tmp_path):
         (
             BAD["another tokenizer"],
             "tokenizer.json must be a tokenizer. Received: format=1, type=x",
+        ),
+        (
+            BAD["lengths that fall"],
+            "`lengths` must list signatures, shortest first, up to `max_source_length`. Received: ",
         ),
         (BAD["pieces cut short"], "must be a tokenizer. Received: a protobuf that ends early"),
     ],

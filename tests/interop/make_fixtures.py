@@ -7,8 +7,8 @@ Run by hand, in an environment with torch and transformers (5.24 wrote what is c
 Every weight is random, biases, norms and the output's bias too, so that a tensor that is forgotten
 or misplaced shows. Each folder has `config.json`, `generation_config.json`, the weights, and
 `oracle.npz`: a few rows of ids with their logits, and 100 sources with what `generate` answers,
-greedily and with 4 beams. A row that reaches the limit is left out: there the two searches have
-other rules.
+greedily and with 4 beams. Rows that do not end are left out. The pad is forbidden, as ours never
+chooses it.
 """
 
 import functools
@@ -138,6 +138,8 @@ def randomized(model, seed, own_head=False, blocks=1.0):
         if own_head:
             model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
         for name, weight in model.named_parameters():
+            if is_computed(weight):
+                continue
             if "norm" in name and name.endswith("weight"):
                 weight.copy_(1 + normal(weight.shape, 0.3))
             else:
@@ -150,11 +152,16 @@ def randomized(model, seed, own_head=False, blocks=1.0):
     return model.eval()
 
 
+def is_computed(weight):
+    """Whether these are Marian's positions."""
+    return isinstance(weight, torch.nn.Parameter) and not weight.requires_grad
+
+
 def rounded(model, dtype):
     """The model with weights that `dtype` holds exactly."""
     with torch.no_grad():
         for weight in (*model.parameters(), *model.buffers()):
-            if weight.is_floating_point():
+            if weight.is_floating_point() and not is_computed(weight):
                 weight.copy_(weight.to(dtype).to(weight.dtype))
 
 
@@ -196,15 +203,13 @@ def generated(model, source, **options):
     config = model.config
     if config.model_type in ("m2m_100", "mbart"):
         options["forced_bos_token_id"] = OTHER_LANGUAGE
-    if config.model_type == "marian":
-        options["bad_words_ids"] = [[config.pad_token_id]]
     with torch.no_grad():
         ids = model.generate(
             input_ids=torch.tensor(source).long(),
             attention_mask=torch.tensor(source != config.pad_token_id).long(),
             max_new_tokens=MOST_TOKENS,
             do_sample=False,
-            forced_eos_token_id=None,
+            bad_words_ids=[[config.pad_token_id]],
             **options,
         ).numpy()[:, 1:]
     # What follows EOS is the pad, but EOS itself where the pad is 0 and there are beams.
@@ -219,9 +224,11 @@ def _rows_that_end(model, rows, beam):
     """Some of the rows, and what `generate` answers, greedily and with a beam."""
     greedy, greedy_ends = generated(model, rows, num_beams=1)
     beams, beams_end = generated(model, rows, num_beams=4, **beam)
-    pad = model.config.pad_token_id
-    are_long = [(ids != pad).sum(1) >= LEAST_TOKENS for ids in (greedy, beams)]
-    chosen = greedy_ends & beams_end & are_long[0] & are_long[1]
+    lengths = np.stack([(ids != model.config.pad_token_id).sum(1) for ids in (greedy, beams)])
+    ends = greedy_ends & beams_end & (lengths >= LEAST_TOKENS).all(0)
+    chosen = ends & (lengths < MOST_TOKENS).all(0)
+    at_limit = np.flatnonzero(ends & ~chosen)  # where EOS may be forced
+    chosen[at_limit[: chosen.sum() // 4]] = True
     return rows[chosen], greedy[chosen], beams[chosen]
 
 

@@ -103,6 +103,7 @@ def test_what_ctranslate2_lacks_is_refused(tokenizer, tmp_path):
         "attention_score": "dot_product",
         "attention_window": 3,
         "embedding_sharing": "none",
+        "decoder_recurrence": "ssru",
     }.items():
         with pytest.raises(ValueError, match=rf"`{name}` must be one of .* Received: {value!r}"):
             save_ctranslate2(make_model(tokenizer, **{name: value}), tokenizer, tmp_path / "a")

@@ -134,6 +134,13 @@ CASES = {
         {"inputs": SOURCE, "padding_mask": SOURCE_MASK[:, 0]},
         {},
     ),
+    "recurrence": (layers.SSRU, {}, {"inputs": TARGET}, {}),
+    "recurrence, no bias, several segments": (
+        layers.SSRU,
+        dict(use_bias=False, kernel_initializer="he_normal"),
+        {"inputs": TARGET, "segment_starts": np.arange(T) == np.array([[3], [0]])},
+        {},
+    ),
     "dropout": (layers.Dropout, dict(rate=0.3, seed=5), {"inputs": TARGET}, {}),
     "projection": (layers.Projection, dict(units=F), {"inputs": TARGET}, {}),
     "encoder block": (
@@ -178,6 +185,12 @@ CASES = {
         {"inputs": TARGET, "memory": SOURCE, "memory_mask": SOURCE_MASK},
         {},
     ),
+    "decoder block, recurrence": (
+        layers.DecoderBlock,
+        {**BLOCK, "recurrence": "ssru"},
+        {"inputs": TARGET, "memory": SOURCE, "memory_mask": SOURCE_MASK},
+        {},
+    ),
     "decoder block, pre-norm": (
         layers.DecoderBlock,
         {**BLOCK, "residual": "pre"},
@@ -199,10 +212,10 @@ def test_options_are_those_of_the_constructor_and_named_as_in_the_config():
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
     attentions = layers.MultiHeadSelfAttention, layers.CrossAttention
     blocks = layers.EncoderBlock, layers.DecoderBlock
-    for layer in (*attentions, *blocks):
+    for layer in (*attentions, *blocks):  # `recurrence` is the config's `decoder_recurrence`
         given = set(inspect.signature(layer).parameters) - {"kwargs"}
         assert given - set(layer.OPTIONS) <= {"kernel_initializer", "bias_initializer"}
-        assert set(layer.OPTIONS) - fields <= {"rotary", "output_dim"}
+        assert set(layer.OPTIONS) - fields <= {"rotary", "output_dim", "recurrence"}
     assert set(attentions[0].OPTIONS) - set(blocks[0].OPTIONS) == {"output_dim"}
 
 

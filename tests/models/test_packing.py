@@ -27,10 +27,21 @@ def one_row(sources, targets, length):
 
 @pytest.fixture(
     scope="module",
-    params=["sinusoidal", "tensor2tensor", "learned", "rotary", "relative", "alibi", "none"],
+    params=[
+        "sinusoidal",
+        "tensor2tensor",
+        "learned",
+        "rotary",
+        "relative",
+        "alibi",
+        "none",
+        "ssru",
+    ],
 )
 def model(request):
     options = dict(positions=request.param, encoder_layers=1, decoder_layers=2)
+    if request.param == "ssru":
+        options.update(positions="none", decoder_recurrence="ssru")
     if request.param == "learned":
         options["max_positions"] = 13
     if request.param == "rotary":

@@ -7,7 +7,8 @@ config. Dimension key: that of `keras_transformer/layers/__init__.py`.
 Sources: Vaswani et al. 2017 (the model); Raffel et al. 2020, section 2.1 and code (relative bias);
 Press et al. 2022, section 3 and code (ALiBi); Su et al. 2021, eq. 34 (rotary); Shazeer 2020 (gated
 layers); Takase et al. 2022, arXiv 2206.00330 (b2t); Zhang and Sennrich 2019 (RMS norm); Ioffe and
-Szegedy 2015 (batch norm); Bahdanau et al. 2015, appendix A.1.2 (additive scores).
+Szegedy 2015 (batch norm); Bahdanau et al. 2015, appendix A.1.2 (additive scores); Kim et al. 2019,
+D19-5632, section 4.1 (SSRU).
 """
 
 import math
@@ -17,7 +18,7 @@ import numpy as np
 DEFAULTS = {
     **dict(residual="post", use_residual=True, use_feed_forward=True, normalization="layer"),
     **dict(norm_epsilon=1e-6, activation="relu", attention_score="scaled_dot_product"),
-    **dict(rotary=False, attention_window=None),
+    **dict(rotary=False, attention_window=None, recurrence=None),
 }
 
 
@@ -109,6 +110,19 @@ def cross_attention(layer, options, query, value, key=None, mask=None, bias=None
     key = split_heads(dense(layer.key_projection, value if key is None else key), heads)
     value = split_heads(dense(layer.value_projection, value), heads)
     return attend(layer, options, query, key, value, with_heads(mask), bias)
+
+
+def ssru(layer, inputs, segment_starts=None):
+    """c_t = f_t c_(t-1) + (1 - f_t) W x_t, and its positive part; one token after the other."""
+    projected = dense(layer.input_projection, inputs)
+    forget = 1 / (1 + np.exp(-dense(layer.forget_gate, inputs)))
+    state, outputs = np.zeros_like(projected[:, 0]), np.zeros_like(projected)
+    for t in range(inputs.shape[1]):
+        if segment_starts is not None:
+            state = np.where(segment_starts[:, t, None], 0, state)
+        state = forget[:, t] * state + (1 - forget[:, t]) * projected[:, t]
+        outputs[:, t] = np.maximum(state, 0)
+    return outputs
 
 
 # --- Positions -----------------------------------------------------------------------------
@@ -271,7 +285,13 @@ def encoder_block(block, options, inputs, mask=None, bias=None, causal=False):
 
 
 def decoder_block(block, options, inputs, memory, mask=None, memory_mask=None, bias=None):
-    """(B, T, D) states and [(B, N, T, T), (B, N, T, S) weights]; rotary etc. in the first only."""
+    """(B, T, D) states and [(B, N, T, T), (B, N, T, S) weights]; rotary etc. in the first only.
+
+    With a recurrence in the place of the first there are weights of the second alone.
+    """
+
+    def recurrence(states):
+        return ssru(block.recurrence_layer, states), None
 
     def attention(states):
         return self_attention(block.self_attention, options, states, mask, bias, causal=True)
@@ -279,6 +299,8 @@ def decoder_block(block, options, inputs, memory, mask=None, memory_mask=None, b
     def cross(states):
         return cross_attention(block.cross_attention, options, states, memory, None, memory_mask)
 
+    if options.get("recurrence"):
+        return _block(block, options, inputs, {"recurrence": recurrence, "cross_attention": cross})
     attentions = {"self_attention": attention, "cross_attention": cross}
     return _block(block, options, inputs, attentions)
 
@@ -336,7 +358,7 @@ def _final_norm(model, config, side, states):
 
 def transformer(model, config, source_ids, target_ids):
     """(B, T, V) logits, and the attention weights: a (B, N, S, S) array for each encoder block,
-    a (B, N, T, T) and a (B, N, T, S) for each decoder block."""
+    a (B, N, T, T) and a (B, N, T, S) for each decoder block, or the latter alone."""
     names = dict(
         all=["embedding"] * 3,
         target_output=["source_embedding", "target_embedding", "target_embedding"],
@@ -345,6 +367,7 @@ def transformer(model, config, source_ids, target_ids):
     )[config.embedding_sharing]
     source, target, output = (model.get_layer(name) for name in names)
     options, mask = block_options(config), (source_ids != config.pad_id)[:, None]
+    of_decoder = {**options, "recurrence": config.decoder_recurrence}
     memory, encoder = _embed(model, config, source, "source", source_ids), []
     bias = _bias(model, config, "source", source_ids.shape[1], True)
     for i in range(config.encoder_layers):
@@ -353,10 +376,12 @@ def transformer(model, config, source_ids, target_ids):
         encoder += weights
     memory = _final_norm(model, config, "encoder", memory)
     states, decoder = _embed(model, config, target, "target", target_ids), []
-    bias = _bias(model, config, "target", target_ids.shape[1], False)
+    bias = None
+    if config.decoder_recurrence is None:
+        bias = _bias(model, config, "target", target_ids.shape[1], False)
     for i in range(config.decoder_layers):
         block = model.get_layer(f"decoder_{i}")
-        states, weights = decoder_block(block, options, states, memory, None, mask, bias)
+        states, weights = decoder_block(block, of_decoder, states, memory, None, mask, bias)
         decoder.append(weights)
     states = _final_norm(model, config, "decoder", states)
     bias = array(output.output_bias) if config.output_bias else 0

@@ -70,6 +70,8 @@ OPTIONS = {
     "attention_chunk": dict(attention_chunk=2),
     "attention_window": dict(attention_window=2),
     "use_bias": dict(use_bias=False),
+    "ssru": dict(decoder_recurrence="ssru"),
+    "ssru, packed": dict(decoder_recurrence="ssru", packed=True),
     "feed_forward_bias": dict(feed_forward_bias=False),
     "alignment_layer": dict(decoder_layers=2, alignment_layer=1),
     "alignment_head": dict(alignment_head=1),
@@ -106,6 +108,13 @@ OPTIONS = {
         **POSITIONS,
         **dict(embedding_sharing="none", residual="pre", activation="gelu"),
     },
+    "ssru, tensor2tensor": {
+        **dict(decoder_recurrence="ssru", positions="tensor2tensor", decoder_layers=2),
+    },
+    "ssru, relative, window, pre, no bias": {
+        **dict(decoder_recurrence="ssru", positions="relative", attention_window=2),
+        **dict(residual="pre", use_bias=False, decoder_layers=2),
+    },
     "like Marian": {
         **dict(output_bias=True, activation="silu", positions="tensor2tensor"),
         **dict(alignment_layer=0, alignment_head=1),
@@ -128,9 +137,9 @@ EXPORTED = (
     *("the paper's", "tensor2tensor", "like Llama", "like T5", "rotary, window, b2t"),
     *("alibi, chunk, additive", "relative, window, pre, batch", "learned, nothing shared, gelu"),
     *("no norm, no feed-forward", "no positions, no residual"),
-    *("like Marian", "like Flan-T5", "like M2M-100 and mBART"),
+    *("like Marian", "like Flan-T5", "like M2M-100 and mBART", "ssru, tensor2tensor"),
 )
-COMBINED = (*EXPORTED, "packed", "packed, relative")
+COMBINED = (*EXPORTED, "packed", "packed, relative", "ssru, packed")
 
 
 def randomise_all(layer, seed=7):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keras_transformer.experiment import Experiment, load_run, run_folder
-from keras_transformer.experiment.record import check_record
+from keras_transformer.presets.record import check_record
 from keras_transformer.training import run as run_module
 from keras_transformer.training import train
 from keras_transformer_runner.atomic import TargetInUseError, locked

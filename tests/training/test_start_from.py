@@ -8,10 +8,10 @@ import pytest
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment import Experiment, load_run
-from keras_transformer.experiment.record import write_record
 from keras_transformer.experiment.start import Start, find_start
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import LanguageModel, Transformer
+from keras_transformer.presets.record import write_record
 from keras_transformer.training import run as run_module
 from keras_transformer.training import train
 from keras_transformer.training.start import take_over

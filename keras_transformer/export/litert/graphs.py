@@ -10,7 +10,10 @@ from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
+from keras_transformer.layers.lowering.tracing import traced
+from keras_transformer.layers.recurrence import RecurrentState
 from keras_transformer.models.cache import Cache
+from keras_transformer_runner.lengths import fixed_signature
 
 DEVICE_SIGNATURE = "translate"
 STEP_SIGNATURES = ("encode", "decode_step")
@@ -62,9 +65,10 @@ class DeviceModule(tf.Module):
     `decode_step`: all of these but `limit`, `token_ids` (1, 1) int32, BOS at first and then the
     last token, `position` (1,) int32, tokens decoded so far, and for each decoder block i
     `cache_i_keys` (1, N, T, H) and `cache_i_values` (1, N, T, U) float32, at first zeros for the
-    app to make, of T = `limit` -> `logits` (1, V) float32 of the next token, the new
-    `cache_i_keys` and `cache_i_values`, and, where the search is greedy and asks nothing of what
-    was decoded before, `next_ids` (1,) int32, the token that it takes.
+    app to make, of T = `limit` (with a recurrence, `cache_i_state` (1, 1, D) in the place of these
+    two) -> `logits` (1, V) float32 of the next token, the new caches, and, where the search is
+    greedy and asks nothing of what was decoded before, `next_ids` (1,) int32, the token that it
+    takes.
 
     Empty caches are no outputs of `encode`: they would all be one tensor, which `CompiledModel`
     neither tells apart nor writes, and with which it runs a signature no second time.
@@ -78,13 +82,34 @@ class DeviceModule(tf.Module):
             costs a copy of its own in memory.
         prefix_ids: The tokens that `translate` begins with, such as a language. Whoever calls
             `decode_step` gives them after BOS, and takes no other token before.
+        lengths: Source lengths, each of a signature more, such as `translate_32`: `translate` with
+            S and T fixed, T as the most tokens for such a source.
+        lengths_only: Whether there is none but these.
+
+    Attributes:
+        first_signature: The one that whoever knows no names runs; `None` where it does not matter.
+            Of lengths alone it is the longest, which takes every source.
     """
 
-    def __init__(self, model, strategy, signatures=(DEVICE_SIGNATURE,), prefix_ids=()):
+    def __init__(
+        self,
+        model,
+        strategy,
+        signatures=(DEVICE_SIGNATURE,),
+        prefix_ids=(),
+        lengths=(),
+        lengths_only=False,
+    ):
         super().__init__()
         self.model_variables = variables(model)
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        graphs = {DEVICE_SIGNATURE: (_translate(model, strategy, prefix_ids), (ids,))}
+        translate = _translate(model, strategy, prefix_ids)
+        graphs = {} if lengths_only else {DEVICE_SIGNATURE: (translate, (ids,))}
+        for length in lengths:
+            spec = tf.TensorSpec((1, length), tf.int32, name="source_ids")
+            name = fixed_signature(DEVICE_SIGNATURE, length)
+            graphs[name] = (_without_tables(translate), (spec,))
+        self.first_signature = name if lengths_only else None
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
@@ -110,6 +135,17 @@ def _translate(model, strategy, prefix_ids):
         return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
     return translate
+
+
+def _without_tables(translate):
+    """The graph for sources of a fixed length, without what the converter would store of them."""
+
+    def fixed(source_ids):
+        # No id is below 0, which the converter does not know.
+        with traced(zero=ops.minimum(ops.max(source_ids), 0)):
+            return translate(source_ids)
+
+    return fixed
 
 
 def _scored(hypotheses):
@@ -163,7 +199,8 @@ def _named(cache, parts):
     named = {}
     for index, block in enumerate(cache.blocks):
         for part, tensors in zip(("cache", "memory"), block, strict=True):
-            for kind, tensor in zip(("keys", "values"), tensors, strict=True):
+            kinds = ("state",) if isinstance(tensors, RecurrentState) else ("keys", "values")
+            for kind, tensor in zip(kinds, tensors, strict=True):
                 if part in parts:
                     named[f"{part}_{index}_{kind}"] = tensor
     return named
@@ -171,15 +208,19 @@ def _named(cache, parts):
 
 def _cache(model, named):
     """The inverse of `_named`: the `Cache` of the model."""
-    blocks = tuple(
-        tuple(
-            tuple(named[f"{part}_{index}_{kind}"] for kind in ("keys", "values"))
-            for part in ("cache", "memory")
-        )
-        for index in range(model.config.decoder_layers)
-    )
+    is_recurrent = model.config.decoder_recurrence is not None
+
+    def pair(part):
+        return named[f"{part}_keys"], named[f"{part}_values"]
+
+    def own(index):
+        part = f"cache_{index}"
+        return RecurrentState(named[f"{part}_state"]) if is_recurrent else pair(part)
+
+    layers = range(model.config.decoder_layers)
+    blocks = tuple((own(index), pair(f"memory_{index}")) for index in layers)
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
-    slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+    slot_ids = () if is_recurrent else ops.arange(ops.shape(named["cache_0_keys"])[2])
     return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
 
 

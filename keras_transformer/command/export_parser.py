@@ -33,7 +33,7 @@ def add_export(add_command):
     )
     command.add_argument(
         "--lengths",
-        type=_lengths,
+        type=source_lengths,
         default=(),
         metavar="S,S,...",
         help="source lengths, such as 32,128,512: a LiteRT signature of fixed shapes for each, for "
@@ -73,7 +73,8 @@ def add_export(add_command):
     add_search(command)
 
 
-def _lengths(text):
+def source_lengths(text):
+    """`"32,128"` as `(32, 128)`."""
     return tuple(int(length) for length in text.split(","))
 
 

@@ -29,11 +29,15 @@ class Tracing:
             quantized round worse for it, and what was measured of the model's own weights does
             not fit them.
         kernels: What `prepacked` has made, by the layer's `id`.
+        zero: A scalar int32 tensor that is 0, which the converter cannot know, or `None`. In a
+            graph of a fixed length whatever hangs on positions alone is known, and would be stored
+            as a table.
     """
 
     compiled_for: str = ANYTHING
     weight_folding: bool = True
     kernels: Mapping[int, object] = dataclasses.field(default_factory=dict)
+    zero: object = None
 
 
 _EAGER = Tracing()
@@ -58,6 +62,31 @@ def compiled_for() -> str:
 def kernels() -> Mapping[int, object]:
     """The kernels that `prepacked` has made for what is traced."""
     return _TRACING.get().kernels
+
+
+def unfolded(values):
+    """The values; a product behind them keeps its weights as they are.
+
+    Where a product has a bias of its own, a converter multiplies the gain of the norm before it
+    into its weights, and adds the norm's offset to the bias. A table that is looked up too is then
+    in the file twice.
+    """
+    folds = compiled_for() == ANYTHING and _TRACING.get().weight_folding
+    return ops.maximum(values, _LOWEST) if folds else values
+
+
+def at_run_time(values):
+    """The values, which a converter does not know where there is a `zero`."""
+    zero = _TRACING.get().zero
+    return values if zero is None else values + ops.cast(zero, values.dtype)
+
+
+def filled(shape, value, dtype):
+    """A tensor of equal numbers, likewise."""
+    zero = _TRACING.get().zero
+    if zero is not None:
+        return ops.full(shape, value + ops.cast(zero, dtype), dtype)
+    return ops.full(shape, value, dtype) if value else ops.zeros(shape, dtype)
 
 
 def unfused(values):

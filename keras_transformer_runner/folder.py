@@ -7,6 +7,7 @@ import pathlib
 from typing import NamedTuple
 
 from keras_transformer_runner.integrity import check_file, check_seal, checksum, read_json
+from keras_transformer_runner.lengths import fixed_lengths
 from keras_transformer_runner.tokenizers.base import Tokenizer
 from keras_transformer_runner.tokenizers.files import load_tokenizer
 
@@ -94,6 +95,10 @@ def _read_metadata(folder):
         if kind is int and not 0 <= metadata[name] <= _LARGEST:
             raise ValueError(f"in {path} `{name}` must be in [0, 2^31). Received: {metadata[name]}")
     _check_classes(metadata, path)
+    try:
+        fixed_lengths(metadata)
+    except ValueError as error:
+        raise ValueError(f"in {path} {error}") from error
     return metadata
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from keras_transformer_runner.folder import METADATA_FILE, open_folder
+from keras_transformer_runner.lengths import fixed_lengths, signatures_of
 
 # What each kind of model answers with, by the name of its signature: its input and its output.
 _TENSORS = {
@@ -56,6 +57,7 @@ class DeviceModel:
             )
         opened = open_folder(folder)
         self.metadata = opened.metadata
+        self._fixed = fixed_lengths(opened.metadata)
         self._tokenizer, self._target_tokenizer = opened.tokenizer, opened.target_tokenizer
         self._path, self._num_threads = opened.model, num_threads
         self._interpreter = self._packed = None
@@ -78,20 +80,35 @@ class DeviceModel:
         """The names of what `decode_step` gives; none in a file without it."""
         return tuple(self._tensors.get("decode_step", {}).get("outputs", ()))
 
-    def translate_ids(self, source_ids: Sequence[int]) -> list[int]:
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The source lengths that the file has signatures of fixed shapes for, shortest first."""
+        return tuple(each.source_length for each in self._fixed)
+
+    def translate_ids(self, source_ids: Sequence[int], *, length: int | None = None) -> list[int]:
         """Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads.
 
         Args:
             source_ids: Sequence of int in [0, vocab_size).
+            length: Which of `lengths` the ids are padded to; the shortest that fits, and none
+                beyond the longest, when `None`.
 
         Raises:
             TypeError: if the ids are not integers.
             ValueError: if an id lies outside the vocabulary, there are more ids than
-                `max_source_length`, or the model does not translate.
+                `max_source_length` or `length`, the file has no such `length`, or the model does
+                not translate.
         """
         self._check_kind("translate")
         ids = self._checked(source_ids)
-        return self._content(self._answer(ids)["target_ids"][0].tolist()) if ids.size else []
+        if length is not None and (length not in self.lengths or ids.size > length):
+            raise ValueError(
+                f"`length` must be one of {list(self.lengths)}, and not below the number of ids. "
+                f"Received: length={length!r}, {ids.size} ids"
+            )
+        if not ids.size:
+            return []
+        return self._content(self._answer(ids, length)["target_ids"][0].tolist())
 
     def generate_ids(self, prompt_ids: Sequence[int]) -> list[int]:
         """Ids of a prompt, without BOS and EOS -> these and those that follow, without EOS.
@@ -169,13 +186,14 @@ class DeviceModel:
     def _check_signature(self, path):
         name = self.metadata["signature"]
         needed = _TENSORS.get(name)
-        tensors = self._tensors.get(name)
-        fits = needed and tensors and tensors["inputs"] == [needed[0]]
-        if not fits or needed[1] not in tensors["outputs"]:
-            raise ValueError(
-                f"{path} must have the signature that {METADATA_FILE} names, one of "
-                f"{list(_TENSORS)}. Received: {name!r}, and in the file {self._tensors}"
-            )
+        for each in signatures_of(self.metadata):
+            tensors = self._tensors.get(each)
+            fits = needed and tensors and tensors["inputs"] == [needed[0]]
+            if not fits or needed[1] not in tensors["outputs"]:
+                raise ValueError(
+                    f"{path} must have the signature that {METADATA_FILE} names, one of "
+                    f"{list(_TENSORS)}. Received: {each!r}, and in the file {self._tensors}"
+                )
 
     def _check_kind(self, signature):
         own = self.metadata["signature"]
@@ -203,15 +221,22 @@ class DeviceModel:
             )
         return ids[np.newaxis].astype(np.int32)
 
-    def _answer(self, ids):
+    def _answer(self, ids, length=None):
+        """The outputs for (1, S) ids, by the signature of a length or by that which fits."""
         signature = self.metadata["signature"]
-        return self._run(signature, **{_TENSORS[signature][0]: ids})
+        name, size = _TENSORS[signature][0], length or ids.shape[1]
+        fixed = next((each for each in self._fixed if size <= each.source_length), None)
+        if fixed is None:
+            return self._run(signature, **{name: ids})
+        pads = ((0, 0), (0, fixed.source_length - ids.shape[1]))
+        padded = np.pad(ids, pads, constant_values=self.metadata["pad_id"])
+        return self._run(fixed.signature, **{name: padded})
 
     def _run(self, signature, **tensors):
         """The outputs of a signature, by name: the converter chooses their order in a file."""
         with self._lock:  # an interpreter has one set of tensors; what comes out of it is a copy
-            if self._packed and signature == self.metadata["signature"]:
-                return self._packed.run(**tensors)
+            if self._packed and signature in self._packed.answering:
+                return self._packed.run(signature, **tensors)
             return self._call(signature)(**tensors)
 
     def _call(self, signature):

@@ -24,6 +24,7 @@ import numpy as np
 from keras_transformer_runner.atomic import check_unheld, locked, scratch_folder
 from keras_transformer_runner.folder import METADATA_FILE, MODEL_FILE
 from keras_transformer_runner.integrity import checksum
+from keras_transformer_runner.lengths import signatures_of
 
 _SUFFIX = ".xnnpack"
 _LEAST_VERSION = "2.1.5"  # of ai-edge-litert, that lets Python name the file
@@ -42,7 +43,7 @@ _MOST_GROWTH = 4  # packed weights to the file's, at most: 8-bit weights that be
 
 
 class PackedModel:
-    """The signature that a folder's metadata name, run with packed weights from a file.
+    """The signatures that answer by a folder's metadata, run with packed weights from a file.
 
     Not safe for threads. One process makes the file where it is missing or damaged; others wait
     for it.
@@ -54,6 +55,7 @@ class PackedModel:
 
     Attributes:
         signatures: Names of inputs and outputs by signature, as an `Interpreter` gives them.
+        answering: Names of the signatures that `run` takes.
 
     Raises:
         OSError: if the directory or the file cannot be made, or another process takes more than
@@ -64,7 +66,7 @@ class PackedModel:
 
     def __init__(self, opened, directory, num_threads):
         self._metadata = opened.metadata
-        self._name = opened.metadata["signature"]
+        self.answering = signatures_of(opened.metadata)
         # Raises before anything is written.
         _largest(self._metadata, self._metadata["max_source_length"])
         cache = pathlib.Path(directory) / _file_name(opened.metadata["sha256"][MODEL_FILE])
@@ -84,12 +86,13 @@ class PackedModel:
         """Makes the memory of the outputs, once the signature is known to be in the file."""
         from ai_edge_litert.tensor_buffer import TensorBuffer
 
-        names = self.signatures[self._name]["outputs"]
+        any_one = self.answering[0]
+        names = self.signatures[any_one]["outputs"]
         if not _DTYPES.keys() >= set(names):
             raise ValueError(
                 f"with `weight_cache` outputs must be of {sorted(_DTYPES)}. Received: {names}"
             )
-        details = self._model.get_output_tensor_details(self._name)
+        details = self._model.get_output_tensor_details(any_one)
         self._ranks = {name: len(details[name]["shape"]) for name in names}
         # LiteRT believes that an output has the size it had before the run, and writes all of it
         # wherever it is told to. So the memory is ours, for the largest output that there can be.
@@ -100,17 +103,18 @@ class PackedModel:
             self._words[name] = np.frombuffer(memory, np.int32)
             self._buffers[name] = TensorBuffer.create_from_host_memory(self._words[name])
 
-    def run(self, **inputs):
-        """The outputs of the signature by name; `inputs` is one int32 array (1, S) by its name."""
+    def run(self, signature, **inputs):
+        """The outputs of a signature by name; `inputs` is one int32 array (1, S) by its name."""
         ((name, ids),) = inputs.items()
         largest = _largest(self._metadata, ids.shape[1])
         for output, words in self._words.items():
             words[: largest[output] + 1] = _UNWRITTEN
-        self._model.resize_input_tensor_by_name(self._name, name, ids.shape, strict=False)
-        buffer = self._model.create_input_buffer_by_name(self._name, name)
+        if signature == self._metadata["signature"]:  # the others have a length
+            self._model.resize_input_tensor_by_name(signature, name, ids.shape, strict=False)
+        buffer = self._model.create_input_buffer_by_name(signature, name)
         try:
             buffer.write(ids.reshape(-1))
-            self._model.run_by_name(self._name, {name: buffer}, self._buffers)
+            self._model.run_by_name(signature, {name: buffer}, self._buffers)
         finally:
             buffer.destroy()
             self._file.let_go()

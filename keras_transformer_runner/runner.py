@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from keras_transformer_runner.incremental_text import growing_text
+from keras_transformer_runner.lengths import signatures_of
 from keras_transformer_runner.model import DeviceModel, check_size
 from keras_transformer_runner.tokenizers.base import check_text_size
 from keras_transformer_runner.translation import Translation
@@ -98,10 +99,11 @@ class Runner(DeviceModel):
             ValueError: as `translate`, or if the file gives no scores, or not as many answers.
         """
         self._check_kind("translate")
-        if "scores" not in self._tensors["translate"]["outputs"]:
+        outputs = self._tensors[signatures_of(self.metadata)[0]]["outputs"]
+        if "scores" not in outputs:
             raise ValueError(
                 "scores must be in the file: export with `BeamSearch` or `Greedy(scores=True)`. "
-                f"Received: outputs {self._tensors['translate']['outputs']}"
+                f"Received: outputs {outputs}"
             )
         if n_best is not None:
             check_size(n_best=n_best)

@@ -25,7 +25,13 @@ const ON_DEMAND = ['litert/litert_wasm', 'model/', 'sentencepiece.js'];
 
 async function main() {
   const { folder, out, options } = readArguments();
-  const { contents } = readFolder(folder);
+  const { metadata, contents } = readFolder(folder);
+  if (!metadata.lengths?.length) {
+    throw new BuildError(
+      `${folder} must have signatures of fixed lengths, as LiteRT.js cannot resize: ` +
+        '`keras-transformer export … --lengths 32,128,512 --lengths-only`. Received: none',
+    );
+  }
   const inputs = [folder, PAGE, ...PACKAGES.map(packageFolder)];
   await newSite(out, inputs, options.overwrite, async (site) => {
     for (const step of [copyModel, copyPage, copyPackages, writeDescriptions, writeServiceWorker]) {

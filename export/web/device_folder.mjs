@@ -11,6 +11,7 @@ const SUFFIXES = ['.model', '.json'];
 const isInteger = Number.isInteger;
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 const isText = (value) => typeof value === 'string';
+const isCount = (value) => isInteger(value) && value > 0;
 const FIELDS = {
   signature: isText,
   vocab_size: isInteger,
@@ -107,9 +108,32 @@ function checkFields(file, metadata) {
       throw new BuildError(`in ${file} \`${name}\` must be a list of ids. ${received(name)}`);
     }
   }
+  checkLengths(file, metadata);
   const labels = metadata.labels ?? [];
   if (!Array.isArray(labels) || !labels.every(isText) || metadata.labels === null) {
     throw new BuildError(`in ${file} \`labels\` must be a list of strings. ${received('labels')}`);
+  }
+}
+
+function checkLengths(file, metadata) {
+  const { lengths = [], open_length: hasOpen = true, max_source_length: longest } = metadata;
+  const isLength = (row) =>
+    isObject(row) &&
+    Object.keys(row).length === 3 &&
+    isCount(row.source_length) &&
+    isCount(row.target_length) &&
+    row.signature === `${metadata.signature}_${row.source_length}`;
+  const isRight =
+    Array.isArray(lengths) &&
+    lengths.every(isLength) &&
+    lengths.every((row, index) => !index || row.source_length > lengths[index - 1].source_length);
+  const last = (isRight && lengths.at(-1)?.source_length) || 0;
+  const isBounded = last <= longest && (hasOpen || last === longest);
+  if (!isRight || typeof hasOpen !== 'boolean' || !isBounded) {
+    throw new BuildError(
+      `in ${file} \`lengths\` must list signatures, shortest first, up to \`max_source_length\`. ` +
+        `Received: ${JSON.stringify(lengths)}`,
+    );
   }
 }
 

@@ -28,7 +28,7 @@ from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.chunked_attention import attend_in_chunks, attend_in_windows
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
-from keras_transformer.layers.lowering.tracing import unfused
+from keras_transformer.layers.lowering.tracing import at_run_time, unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
 from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of
@@ -100,7 +100,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     def _attend(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
         """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
-        visible, bias = mask.mask_and_bias(*map(ops.arange, lengths))
+        visible, bias = mask.mask_and_bias(*(at_run_time(ops.arange(size)) for size in lengths))
         options = self._attend_options(training)
         return attend(query_BNTH, key_BNSH, value_BNSU, visible, bias, **options)
 
@@ -250,7 +250,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor:
-        states = self._project(inputs, ops.arange(ops.shape(inputs)[1]))
+        states = self._project(inputs, at_run_time(ops.arange(ops.shape(inputs)[1])))
         mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
         way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
         context_BNTU, weights_BNTT = way(*states, mask, training)

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
 from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.lowering.tracing import at_run_time
 from keras_transformer.layers.masks import offsets
 from keras_transformer.typing import Tensor
 
@@ -82,7 +83,8 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
     ) -> Tensor:
         length, dim = ops.shape(inputs)[1], inputs.shape[2]
         if positions is None:
-            encoding = sinusoidal_encoding(first_position + ops.arange(length), dim, self.layout)
+            counted = first_position + _counted(length, first_position)
+            encoding = sinusoidal_encoding(counted, dim, self.layout)
         else:
             encoding = sinusoidal_encoding(ops.reshape(positions, (-1,)), dim, self.layout)
             if len(positions.shape) == 2:
@@ -151,7 +153,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
     ) -> Tensor:
         if positions is None:
             self._check(inputs.shape[1], first_position)
-            positions = first_position + ops.arange(ops.shape(inputs)[1])
+            positions = first_position + _counted(ops.shape(inputs)[1], first_position)
         rows = ops.take(self.embeddings, ops.minimum(positions, self.max_positions - 1), axis=0)
         known = ops.expand_dims(positions < self.max_positions, -1)
         return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
@@ -178,6 +180,12 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
             "max_positions": self.max_positions,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
+
+
+def _counted(length, first_position):
+    """(T,) int32, 0 to T - 1, that a known first position does not make known."""
+    places = ops.arange(length)
+    return at_run_time(places) if isinstance(first_position, int) else places
 
 
 def rotate(states_BNTH, positions_T):
@@ -213,7 +221,7 @@ class PositionBias(BaseLayer, keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         length = ops.shape(inputs)[1]
-        return self._bias_at(ops.arange(1 - length, length))
+        return self._bias_at(at_run_time(ops.arange(1 - length, length)))
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """(T,) and (S,) positions -> (1, N, T, S) float32, for `step`."""

@@ -1,10 +1,8 @@
 // An exported folder in the browser: what keras_transformer_runner.runner is in Python.
 
 import { loadAndCompile, loadLiteRt, Tensor } from './litert/index.js';
-import { paddedLength, targetLength, withFixedLength } from './fixed_length.js';
 import { loadTokenizer } from './tokenizers.js';
 
-const MOST_COPIES = 2; // compiled for one length each
 const BYTES_A_TOKEN = 64; // longer texts are refused unread, as on the other runtimes
 
 /** Translates one sentence at a time; the calls must not overlap. */
@@ -33,9 +31,10 @@ export class Translator {
     const own = tokenizer('target_tokenizer');
     const target = own ? await loadTokenizer(files[own], told) : source;
     const { liteRtWasm } = await runtime;
-    const translator = new Translator(metadata, files['model.tflite'], source, target, liteRtWasm);
+    const model = await loadAndCompile(files['model.tflite'], { accelerator: 'wasm' });
+    const translator = new Translator(metadata, model, source, target, liteRtWasm);
     translator.bytes = total;
-    await translator.translate('a'); // compiles, and warms the kernels up
+    await translator.translate('a'); // warms the kernels up
     return translator;
   }
 
@@ -45,12 +44,17 @@ export class Translator {
     this.source = source;
     this.target = target;
     this.wasm = wasm;
-    this.compiled = new Map(); // by length, the one used last at the end
+    metadata.lengths.forEach((fixed) => checkSignature(model, fixed));
   }
 
   /** Bytes that the runtime has taken for models and tensors; it never gives any back. */
   get heapBytes() {
     return this.wasm.HEAPU8.byteLength;
+  }
+
+  /** How many tokens a sentence may have, EOS included. */
+  get most() {
+    return this.metadata.lengths.at(-1).source_length;
   }
 
   /**
@@ -59,7 +63,7 @@ export class Translator {
    * @throws {Error} if it has too many tokens
    */
   async translate(text) {
-    const most = BYTES_A_TOKEN * this.metadata.max_source_length;
+    const most = BYTES_A_TOKEN * this.most;
     if (new TextEncoder().encode(text).length > most) {
       throw new RangeError(
         `A sentence can have ${most} bytes at most: put its sentences on lines of their own.`,
@@ -73,10 +77,12 @@ export class Translator {
   /** Ids, EOS at the end -> ids without EOS and pads. */
   async translateIds(sourceIds) {
     this.check(sourceIds);
-    const length = paddedLength(sourceIds.length, this.metadata.max_source_length);
+    const { signature, source_length: length } = this.metadata.lengths.find(
+      ({ source_length: most }) => sourceIds.length <= most,
+    );
     const row = new Int32Array(length).fill(this.metadata.pad_id);
     row.set(sourceIds);
-    const ids = Array.from(await run(await this.compile(length), this.metadata.signature, row));
+    const ids = Array.from(await run(this.model, signature, row));
     const end = ids.indexOf(this.metadata.eos_id);
     return ids
       .slice(0, end < 0 ? ids.length : end)
@@ -85,7 +91,8 @@ export class Translator {
 
   /** An id outside the vocabulary would not fail: the runtime prints an error and gives zeros. */
   check(ids) {
-    const { vocab_size: size, max_source_length: most } = this.metadata;
+    const { vocab_size: size } = this.metadata;
+    const most = this.most;
     if (ids.length > most) {
       throw new RangeError(
         `A sentence can have ${most} tokens at most. This one has ${ids.length}: ` +
@@ -101,41 +108,21 @@ export class Translator {
   withoutBos(ids) {
     return ids.filter((id) => id !== this.metadata.bos_id);
   }
+}
 
-  async compile(length) {
-    let model = this.compiled.get(length);
-    this.compiled.delete(length);
-    if (!model) {
-      for (const [oldest, other] of this.compiled) {
-        if (this.compiled.size < MOST_COPIES) break;
-        other.delete();
-        this.compiled.delete(oldest);
-      }
-      model = await this.compileFixed(length);
-    }
-    this.compiled.set(length, model);
-    return model;
-  }
-
-  async compileFixed(length) {
-    const { signature, eos_id, pad_id } = this.metadata;
-    const slots = targetLength(length, this.metadata);
-    const bytes = withFixedLength(this.model, signature, length, slots);
-    const model = await loadAndCompile(bytes, { accelerator: 'wasm' });
-    const nothing = new Int32Array(length).fill(pad_id);
-    nothing[0] = eos_id;
-    try {
-      // A wrong length of the output shows in the second run only.
-      await run(model, signature, nothing);
-      await run(model, signature, nothing);
-    } catch (error) {
-      // The runtime's memory may be damaged: deleting the model could hide the error by another.
-      throw new Error(
-        `the model must give ${slots} ids for ${length}, as its metadata says. ` +
-          `Received: ${error.message}`,
-      );
-    }
-    return model;
+/** LiteRT.js would run a signature of other lengths, and read or write beyond its tensors. */
+function checkSignature(model, { signature, source_length: source, target_length: target }) {
+  const found = model.signatures[signature];
+  const shapeOf = (details, wanted) => details?.find(({ name }) => name === wanted)?.shape ?? [];
+  const received = [
+    shapeOf(found?.getInputDetails(), 'source_ids'),
+    shapeOf(found?.getOutputDetails(), 'target_ids'),
+  ].map((shape) => `(${Array.from(shape).join(', ')})`);
+  if (received.join() !== `(1, ${source}),(1, ${target})`) {
+    throw new Error(
+      `the model must have the signature "${signature}", of ${source} ids to ${target}. ` +
+        `Received: shapes ${received.join(' and ')}`,
+    );
   }
 }
 

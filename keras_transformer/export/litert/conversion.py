@@ -42,6 +42,7 @@ def convert(module, mode, calibration=None, place=None):
     Args:
         module: A `tf.Module` with a dict `signatures` of concrete functions, which are traced when
             it is asked for: a quantized mode has its own graphs (see `layers.lowering.tracing`).
+            Its `first_signature`, if it has one, becomes the first of the file.
         mode: Key of `MODES`.
         calibration: A `calibration.Calibration`; required by modes that are calibrated.
         place: Where files lie meanwhile: the folder of the export, which is removed if the process
@@ -75,6 +76,8 @@ def convert(module, mode, calibration=None, place=None):
     seen = statistics(calibration, to_file) if needed else None
     graph = quantized(graph, number_format, seen)
     without_border_copies(graph)
+    if getattr(module, "first_signature", None):
+        flatbuffer.put_first(graph, module.first_signature)
     content = flatbuffer.write_small(graph) if mode != "float32" else flatbuffer.write(graph)
     return content, flatbuffer.read(content)
 

@@ -14,6 +14,7 @@ from keras_transformer.export.litert.graphs import (
     check_search,
     check_signatures,
 )
+from keras_transformer.export.litert.lengths import check_answers, check_lengths, fixed_lengths
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import (
     DeviceContents,
@@ -36,6 +37,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation import Translator
 from keras_transformer_runner.folder import REPORT
+from keras_transformer_runner.lengths import fields
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer
 
@@ -55,6 +57,8 @@ def export_litert(
     calibration_samples: Sequence[str] | None = None,
     bleu_tokenize: str = "13a",
     signatures: Sequence[str] = (DEVICE_SIGNATURE,),
+    lengths: Sequence[int] = (),
+    lengths_only: bool = False,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -97,6 +101,12 @@ def export_litert(
         bleu_tokenize: sacreBLEU's tokenizer; `"none"` for text that is tokenized.
         signatures: `("translate",)`, or `device_graphs.SIGNATURES` for apps that show a
             translation as it grows: `encode` and `decode_step` share the weights in the file.
+        lengths: Source lengths, ascending, such as `(32, 128, 512)`: for each the file has a
+            signature of fixed shapes more, such as `translate_32`, which a source is padded for,
+            for runtimes that cannot resize. The runner takes the shortest that fits, and
+            `translate` beyond. They share the weights in the file.
+        lengths_only: Whether the file has these signatures alone, first the longest, for runtimes
+            that know no names. `max_source_length` then ends with the longest, too.
         max_source_length: Most source tokens that the runner accepts, EOS included.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -104,10 +114,10 @@ def export_litert(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        TypeError: if `samples` or `references` is one string.
+        TypeError: if `samples` or `references` is one string, or `lengths` no list of integers.
         ValueError: if `mode` is unknown, `strategy` samples, a sample is longer than
-            `max_source_length`, there are not as many references as samples, or the model is too
-            large for LiteRT.
+            `max_source_length`, `lengths` do not ascend or go beyond it, there are not as many
+            references as samples, or the model is too large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
             than an export writes.
         TargetInUseError: if another process is writing it.
@@ -120,12 +130,17 @@ def export_litert(
     if isinstance(model, Transformer):
         check_size(model, mode)
     translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
+    lengths = check_lengths(lengths, translator.max_source_length, lengths_only, signatures)
+    if lengths_only:
+        limits = (tokenizer, strategy, target_tokenizer, lengths[-1])
+        translator = device_translator(translator.model, *limits)
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
     with new_export(path, overwrite) as folder:
         answers = PythonAnswers.translated_by(translator, samples, references, bleu_tokenize)
         calibration = calibration_for(mode, translator, answers, calibration_samples)
-        report = write_mode(folder, translator, mode, answers, calibration, signatures).check()
+        contents = device_contents(translator, signatures, lengths, lengths_only)
+        report = write_mode(folder, translator, mode, answers, calibration, contents).check()
         report.write(folder / REPORT)
     return report
 
@@ -178,18 +193,30 @@ def calibration_for(mode, translator, answers, samples=None):
     return Calibration(translator.model, rows)
 
 
-def write_mode(folder, translator, mode, answers, calibration=None, signatures=(DEVICE_SIGNATURE,)):
+def write_mode(folder, translator, mode, answers, calibration=None, contents=None):
     """Fills a folder with the export in one mode and runs it.
+
+    Args:
+        folder: An empty folder.
+        translator: What it is made of.
+        mode: Key of `MODES`.
+        answers: `PythonAnswers`.
+        calibration: What `calibration_for` gives.
+        contents: What `device_contents` gives; that of `translate` alone when `None`.
 
     Returns:
         A `ParityReport` whose promises have not been checked.
+
+    Raises:
+        ParityError: if the signatures in it do not agree.
     """
-    contents = _contents(translator, signatures)
+    contents = device_contents(translator) if contents is None else contents
     graph = write_folder(folder, contents, mode, calibration)
     runner, samples = Runner(folder), answers.samples
     received, seconds = timed_answers(runner, runner.translate_ids, samples)
     texts = [runner.decode(ids) for ids in received]
     _check_steps(runner, samples, texts)
+    check_answers(runner, translator, answers, mode)
     python = list(zip(answers.texts, answers.target_ids, strict=True))
     return parity_report(
         folder,
@@ -205,21 +232,24 @@ def write_mode(folder, translator, mode, answers, calibration=None, signatures=(
     )
 
 
-def _contents(translator, signatures):
+def device_contents(translator, signatures=(DEVICE_SIGNATURE,), lengths=(), lengths_only=False):
+    """The `DeviceContents` of a translator with these signatures."""
     model, strategy = translator.model, translator.strategy
+    positions, prefix = model.config.max_positions, translator.target_prefix_ids
+    fixed = fixed_lengths(DEVICE_SIGNATURE, lengths, strategy, positions)
     return DeviceContents(
         signature=DEVICE_SIGNATURE,
         model=model,
-        module=DeviceModule(model, strategy, signatures, translator.target_prefix_ids),
+        module=DeviceModule(model, strategy, signatures, prefix, lengths, lengths_only),
         tokenizer=translator.tokenizer,
         target_tokenizer=translator.target_tokenizer,
         max_source_length=translator.max_source_length,
         tensors={
-            "max_positions": model.config.max_positions,
+            "max_positions": positions,
             "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
             "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
         },
-        settings={"search": search_settings(strategy)},
+        settings={"search": search_settings(strategy), **fields(fixed, not lengths_only)},
     )
 
 

@@ -203,6 +203,25 @@ def write_small(model):
     return write(model)
 
 
+def put_first(model, signature):
+    """Makes a signature and its sub-graph the first ones, in place."""
+    place = next(
+        index
+        for index, each in enumerate(model.signatureDefs)
+        if each.signatureKey == signature.encode()
+    )
+    chosen = model.signatureDefs.pop(place)
+    model.signatureDefs.insert(0, chosen)
+    swapped = {0: chosen.subgraphIndex, chosen.subgraphIndex: 0}
+    graphs = model.subgraphs
+    graphs[0], graphs[chosen.subgraphIndex] = graphs[chosen.subgraphIndex], graphs[0]
+    options = [op.builtinOptions for _, op in _operators(model) if op.builtinOptions is not None]
+    for holder in (*model.signatureDefs, *options):
+        for name, index in vars(holder).items():
+            if name.lower().endswith("subgraphindex"):
+                setattr(holder, name, swapped.get(index, index))
+
+
 def weight_bytes(model):
     """The bytes of all constants; equal ones are stored once and count once."""
     kept = {hashlib.sha256(data).digest(): len(data) for data in map(_data, model.buffers)}

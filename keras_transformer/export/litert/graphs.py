@@ -10,8 +10,10 @@ from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
+from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer.layers.recurrence import RecurrentState
 from keras_transformer.models.cache import Cache
+from keras_transformer_runner.lengths import fixed_signature
 
 DEVICE_SIGNATURE = "translate"
 STEP_SIGNATURES = ("encode", "decode_step")
@@ -80,13 +82,34 @@ class DeviceModule(tf.Module):
             costs a copy of its own in memory.
         prefix_ids: The tokens that `translate` begins with, such as a language. Whoever calls
             `decode_step` gives them after BOS, and takes no other token before.
+        lengths: Source lengths, each of a signature more, such as `translate_32`: `translate` with
+            S and T fixed, T as the most tokens for such a source.
+        lengths_only: Whether there is none but these.
+
+    Attributes:
+        first_signature: The one that whoever knows no names runs; `None` where it does not matter.
+            Of lengths alone it is the longest, which takes every source.
     """
 
-    def __init__(self, model, strategy, signatures=(DEVICE_SIGNATURE,), prefix_ids=()):
+    def __init__(
+        self,
+        model,
+        strategy,
+        signatures=(DEVICE_SIGNATURE,),
+        prefix_ids=(),
+        lengths=(),
+        lengths_only=False,
+    ):
         super().__init__()
         self.model_variables = variables(model)
         ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        graphs = {DEVICE_SIGNATURE: (_translate(model, strategy, prefix_ids), (ids,))}
+        translate = _translate(model, strategy, prefix_ids)
+        graphs = {} if lengths_only else {DEVICE_SIGNATURE: (translate, (ids,))}
+        for length in lengths:
+            spec = tf.TensorSpec((1, length), tf.int32, name="source_ids")
+            name = fixed_signature(DEVICE_SIGNATURE, length)
+            graphs[name] = (_without_tables(translate), (spec,))
+        self.first_signature = name if lengths_only else None
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
@@ -112,6 +135,17 @@ def _translate(model, strategy, prefix_ids):
         return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
     return translate
+
+
+def _without_tables(translate):
+    """The graph for sources of a fixed length, without what the converter would store of them."""
+
+    def fixed(source_ids):
+        # No id is below 0, which the converter does not know.
+        with traced(zero=ops.minimum(ops.max(source_ids), 0)):
+            return translate(source_ids)
+
+    return fixed
 
 
 def _scored(hypotheses):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering import in_place
-from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
+from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for, filled
 from keras_transformer.layers.projection import reshape
 
 
@@ -68,7 +68,7 @@ def slots_of_states(count, position, beams=1):
 
 def no_ancestors(rows, size, beams):
     """(R, S, K) float32: what R = B * K beams see of empty buffers, which is nothing."""
-    return ops.full((rows, size, beams), masks.MASK_FILL, "float32")
+    return filled((rows, size, beams), masks.MASK_FILL, "float32")
 
 
 def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=None):
@@ -149,13 +149,14 @@ def more_slots(buffer, count, axis=2, value=0.0):
     """The buffer with `count` more slots, an integer or a scalar tensor, behind those it has."""
     shape = [*ops.shape(buffer)]
     shape[axis] = count
-    more = ops.full(shape, value, buffer.dtype) if value else _zeros(shape, buffer.dtype)
+    more = filled(shape, value, buffer.dtype) if value else _zeros(shape, buffer.dtype)
     return ops.concatenate([buffer, more], axis=axis)
 
 
 def _zeros(shape, dtype):
-    zeros = in_place.zeros if compiled_for() == TENSORFLOW_CPU else ops.zeros
-    return zeros(shape, dtype)
+    if compiled_for() == TENSORFLOW_CPU:
+        return in_place.zeros(shape, dtype)
+    return filled(shape, 0.0, dtype)
 
 
 def rows_of(sources, beams):

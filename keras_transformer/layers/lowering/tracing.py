@@ -29,11 +29,15 @@ class Tracing:
             quantized round worse for it, and what was measured of the model's own weights does
             not fit them.
         kernels: What `prepacked` has made, by the layer's `id`.
+        zero: A scalar int32 tensor that is 0, which the converter cannot know, or `None`. In a
+            graph of a fixed length whatever hangs on positions alone is known, and would be stored
+            as a table.
     """
 
     compiled_for: str = ANYTHING
     weight_folding: bool = True
     kernels: Mapping[int, object] = dataclasses.field(default_factory=dict)
+    zero: object = None
 
 
 _EAGER = Tracing()
@@ -69,6 +73,20 @@ def unfolded(values):
     """
     folds = compiled_for() == ANYTHING and _TRACING.get().weight_folding
     return ops.maximum(values, _LOWEST) if folds else values
+
+
+def at_run_time(values):
+    """The values, which a converter does not know where there is a `zero`."""
+    zero = _TRACING.get().zero
+    return values if zero is None else values + ops.cast(zero, values.dtype)
+
+
+def filled(shape, value, dtype):
+    """A tensor of equal numbers, likewise."""
+    zero = _TRACING.get().zero
+    if zero is not None:
+        return ops.full(shape, value + ops.cast(zero, dtype), dtype)
+    return ops.full(shape, value, dtype) if value else ops.zeros(shape, dtype)
 
 
 def unfused(values):

@@ -113,7 +113,7 @@ function memoryOf({ texts, repeat }) {
   return (async () => {
     const translator = await loading;
     const { CompiledModel, Tensor } = await import('./litert/index.js');
-    const counts = { runs: 0, compiled: 0, tensorsDeleted: 0, modelsDeleted: 0 };
+    const counts = { runs: 0, tensorsDeleted: 0 };
     const count = (owner, method, name) => {
       const original = owner[method];
       owner[method] = function counted(...given) {
@@ -121,18 +121,14 @@ function memoryOf({ texts, repeat }) {
         return original.apply(this, given);
       };
     };
-    const before = translator.compiled.size;
     count(CompiledModel.prototype, 'run', 'runs');
-    count(CompiledModel.prototype, 'delete', 'modelsDeleted');
     count(Tensor.prototype, 'delete', 'tensorsDeleted');
-    count(translator, 'compileFixed', 'compiled');
     const heap = [];
     for (let round = 0; round < repeat; round += 1) {
       for (const text of texts) await translator.translate(text);
       heap.push(translator.heapBytes);
     }
-    const modelsLeft = before + counts.compiled - counts.modelsDeleted;
-    return { ...counts, heap, modelsLeft, modelsKept: translator.compiled.size };
+    return { ...counts, heap };
   })();
 }
 

@@ -8,7 +8,6 @@ const [site] = process.argv.slice(2);
 const load = (name) => import(pathToFileURL(path.join(site, name)));
 const { readFolder } = await load('../device_folder.mjs');
 const { loadTokenizer } = await load('tokenizers.js');
-const { paddedLength, targetLength, withFixedLength } = await load('fixed_length.js');
 
 const attempt = async (work) => {
   try {
@@ -27,20 +26,6 @@ const requests = {
   async folders({ folders }) {
     const read = (folder) => attempt(async () => Object.keys(readFolder(folder).contents));
     return Promise.all(folders.map(read));
-  },
-
-  async lengths({ sources, longest, metadata }) {
-    const padded = sources.map((length) => paddedLength(length, longest));
-    return { padded, targets: padded.map((length) => targetLength(length, metadata)) };
-  },
-
-  async fix({ file, key, lengths, out }) {
-    // At an odd place of a larger buffer, as a view may lie.
-    const content = fs.readFileSync(file);
-    const bytes = new Uint8Array(content.length + 3).subarray(3);
-    bytes.set(content);
-    fs.writeFileSync(out, withFixedLength(bytes, key, ...lengths));
-    return { unchanged: content.equals(Buffer.from(bytes)) };
   },
 };
 

@@ -16,10 +16,18 @@ from toy_marian import (
     write_pieces,
 )
 
-from keras_transformer import BeamSearch, Greedy, align, load_run
+from keras_transformer import (
+    BeamSearch,
+    Greedy,
+    align,
+    export_litert,
+    export_saved_model,
+    load_run,
+)
 from keras_transformer.interop import from_pretrained
 from keras_transformer.interop.marian import from_marian
 from keras_transformer.interop.marian_yaml import read_settings, read_vocabulary
+from keras_transformer_runner import Runner
 from keras_transformer_runner.tokenizers.renumbered import PieceTable
 
 SELF_ATTENTION = {"transformer-decoder-autoreg": "self-attention", "dec-cell": "gru"}
@@ -172,6 +180,18 @@ def test_a_run_of_it_translates_alike(student, imported, tmp_path):
     run = load_run(imported.save_run(tmp_path / "run", samples=texts))
     assert run.model.config.decoder_recurrence == "ssru"
     assert run.translator().translate(texts) == answers
+
+
+@pytest.mark.slow
+def test_a_student_exports_to_both_with_the_same_answers(imported, tmp_path):
+    texts, folder = WORDS[:8], tmp_path / "device"
+    options = dict(samples=texts, strategy=imported.search)
+    model, tokenizer = imported.model, imported.tokenizer
+    served = export_saved_model(model, tokenizer, tmp_path / "served", **options)
+    device = export_litert(model, tokenizer, folder, **options)
+    assert served.identical == device.identical == len(texts)
+    assert Runner(folder).translate(texts) == imported.translator().translate(texts)
+    export_litert(model, tokenizer, tmp_path / "int8", mode="int8", **options)  # keeps its promise
 
 
 def test_a_vocabulary_of_yaml_beside_two_piece_models(tmp_path):

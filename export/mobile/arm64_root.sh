@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# arm64_root.sh DEST: an arm64 Python 3.11 with LiteRT in DEST, to run under qemu-user.
+# arm64_root.sh DEST: an arm64 Python 3.11 with LiteRT in DEST, to run under qemu-user, and what
+# ../native is compiled against.
 #
 # Debian's arm64 packages are unpacked, not installed, and the wheels come from pip's own index: no
 # debootstrap, chroot or binfmt_misc, and the host's package lists are not touched. Needs a Debian
-# host with apt sources, and a pip (PIP, `python3 -m pip` by default). 38 packages of 16 MB and
+# host with apt sources, and a pip (PIP, `python3 -m pip` by default). 46 packages of 18 MB and
 # wheels of 40 MB are fetched; 200 MB on disk. DEST appears only once it is whole.
 set -euo pipefail
 
 if [ $# != 1 ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 dest=$1
@@ -37,7 +38,8 @@ options=(
 )
 apt-get "${options[@]}" update
 apt-get "${options[@]}" -y --download-only install \
-    python3.11-minimal libpython3.11-stdlib libstdc++6 libgcc-s1 zlib1g libc6 >/dev/null
+    python3.11-minimal libpython3.11-stdlib libstdc++6 libgcc-s1 zlib1g libc6 \
+    libsentencepiece-dev nlohmann-json3-dev >/dev/null
 for package in "$apt"/cache/archives/*.deb; do
     dpkg-deb -x "$package" "$root"
 done

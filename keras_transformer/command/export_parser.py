@@ -2,14 +2,6 @@
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
 MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
-_OF_LITERT = {
-    "mode": "float32",
-    "signatures": "translate",
-    "lengths": (),
-    "lengths_only": False,
-    "references": None,
-    "calibration": None,
-}
 
 
 def add_export(add_command):
@@ -41,7 +33,7 @@ def add_export(add_command):
     )
     command.add_argument(
         "--lengths",
-        type=_lengths,
+        type=source_lengths,
         default=(),
         metavar="S,S,...",
         help="source lengths, such as 32,128,512: a LiteRT signature of fixed shapes for each, for "
@@ -81,7 +73,8 @@ def add_export(add_command):
     add_search(command)
 
 
-def _lengths(text):
+def source_lengths(text):
+    """`"32,128"` as `(32, 128)`."""
     return tuple(int(length) for length in text.split(","))
 
 
@@ -98,19 +91,10 @@ def add_search(command):
         choices=("gnmt", "power"),
         help="what has this exponent: (5 + length) / 6, or the length",
     )
-
-
-def problem_of_export(arguments):
-    """What does not go together in the parsed arguments, as a sentence, or `None`."""
-    if arguments.form == "savedmodel":
-        for name, default in _OF_LITERT.items():
-            value = getattr(arguments, name)
-            if value != default:
-                return f"--{name.replace('_', '-')} goes with --to litert"
-    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
-        return "--lengths-only goes with --lengths, and without --signatures all"
-    if arguments.references and not arguments.samples:
-        return "--references goes with --samples"
-    if arguments.ids_only and arguments.form != "savedmodel":
-        return "--ids-only goes with --to savedmodel"
-    return None
+    for side, place in (("source", "before every source"), ("target", "at every target's start")):
+        command.add_argument(
+            f"--{side}-prefix",
+            action="append",
+            metavar="PIECE",
+            help=f"a piece {place}, such as a language; once for each, if there are several",
+        )

@@ -4,11 +4,9 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
-from keras_transformer.command.export_parser import add_export, add_search, problem_of_export
-from keras_transformer.command.training_parser import add_stop, add_train
+from keras_transformer.command.export_parser import add_export, add_search
+from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer_runner import __version__
-
-_MOST_WORKERS = 256  # a slip of the keyboard must not start more
 
 
 def make_parser():
@@ -28,7 +26,7 @@ def make_parser():
         _add_prepare,
         _of_module(add_train),
         _of_module(add_stop),
-        _add_import,
+        _of_module(add_import),
         _add_translate,
         _add_evaluate,
         _of_module(add_export),
@@ -102,29 +100,6 @@ def _add_prepare(subparsers):
         dest="beam",
         metavar="OPTIONS",
         help="run on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-
-
-def _add_import(subparsers):
-    command = _add_command(
-        subparsers,
-        "import",
-        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
-        "mBART-50), or Marian's own.",
-        run=commands.import_model,
-    )
-    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
-    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
-    for side in ("source", "target"):
-        command.add_argument(
-            f"--{side}-language",
-            metavar="NAME",
-            help="as the model calls it, such as deu_Latn, where it has several",
-        )
-    command.add_argument(
-        "--samples",
-        metavar="FILE",
-        help="source sentences that exports are compared on; random pieces if not",
     )
 
 
@@ -216,40 +191,3 @@ def _add_corpus_format(command, split):
     command.add_argument("--source-key", metavar="KEY", help="of JSON lines or of a dataset")
     command.add_argument("--target-key", metavar="KEY")
     command.add_argument("--split", default=split, help="of a dataset")
-
-
-def usage_problem(arguments):
-    """What does not go together in parsed arguments, as a sentence, or `None`."""
-    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": problem_of_export}
-    return problems.get(arguments.command, lambda _: None)(arguments)
-
-
-def _of_translate(arguments):
-    if arguments.text and arguments.input:
-        return "translate takes TEXT or --input, not both"
-    if not (arguments.output and arguments.input):
-        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
-        of_files = tuple(getattr(arguments, name) for name in names)
-        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
-            return "--output goes with --input; what says how goes with both"
-    if not 1 <= arguments.workers <= _MOST_WORKERS:
-        return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
-    if arguments.workers > 1 and arguments.beam is not None:
-        return "--workers goes without --beam-pipeline, whose options say how many there are"
-    return None
-
-
-def _of_evaluate(arguments):
-    from keras_transformer.data.readers import holds_both  # which `--help` does not need
-
-    if (arguments.backend == "python") != (arguments.artifact is None):
-        return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    search = (arguments.beam_size, arguments.length_penalty, arguments.length_normalization)
-    if arguments.artifact and search != (None, None, None):
-        return (
-            "--beam-size, --length-penalty and --length-normalization of an artifact are chosen by "
-            "export"
-        )
-    if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
-        return "--source goes with --target, but where its name or --format says it has both sides"
-    return None

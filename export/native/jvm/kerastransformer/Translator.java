@@ -1,0 +1,192 @@
+package kerastransformer;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+
+/**
+ * Translates with a folder that {@code keras-transformer export --to litert} wrote.
+ *
+ * <p>Any thread may call it, several at once too; calls take turns while the model computes.
+ * {@link #close} waits for calls to return. It needs {@code libkeras_transformer_jni},
+ * {@code libkeras_transformer} and {@code libLiteRt} where the virtual machine looks for libraries.
+ */
+public final class Translator implements AutoCloseable {
+  static {
+    System.loadLibrary("keras_transformer_jni");
+  }
+
+  /** What was wrong: the rule, and what was received. */
+  public static final class Failure extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    public Failure(String message) {
+      super(message);
+    }
+  }
+
+  /** One answer to one text. */
+  public static final class Translation {
+    public final String text;
+    /** Its tokens, EOS at the end unless it was cut. */
+    public final int[] ids;
+    /** What the search ranks by. */
+    public final float score;
+    /** Whether the limit of the length has cut it. */
+    public final boolean isCut;
+
+    Translation(byte[] text, int[] ids, float score, boolean isCut) {
+      this.text = text(text);
+      this.ids = ids;
+      this.score = score;
+      this.isCut = isCut;
+    }
+  }
+
+  /** Takes the pieces of a text that grows. */
+  public interface Piece {
+    /** Returns whether to go on. */
+    boolean take(String piece);
+  }
+
+  private final ReentrantReadWriteLock lock = new ReentrantReadWriteLock();
+  private long handle;
+
+  /**
+   * Opens a folder, with one thread, which is fastest for one sentence at a time.
+   *
+   * @throws Failure if a file is missing or damaged, or does not belong to the others
+   */
+  public Translator(String folder) {
+    this(folder, 1);
+  }
+
+  /** Opens a folder with 1 to 256 threads. */
+  public Translator(String folder, int threads) {
+    handle = open(terminated(folder), threads);
+  }
+
+  /** The version of the native library. */
+  public static native String version();
+
+  /**
+   * The translation.
+   *
+   * @throws Failure if the text has more tokens than the folder allows
+   * @throws IllegalStateException if the translator is closed
+   */
+  public String translate(String text) {
+    final byte[] bytes = bytes(text);
+    enter();
+    try {
+      return text(translate(handle, bytes));
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
+   * The best translations, fewer where the search finds fewer.
+   *
+   * @param count how many, or 0 for all that the file gives
+   * @throws Failure as {@link #translate}, or if the file gives no scores or not as many
+   */
+  public List<Translation> nBest(String text, int count) {
+    final byte[] bytes = bytes(text);
+    final List<Translation> found = new ArrayList<>();
+    enter();
+    try {
+      nBest(handle, bytes, count, found);
+    } finally {
+      lock.readLock().unlock();
+    }
+    return Collections.unmodifiableList(found);
+  }
+
+  /**
+   * Gives the translation in pieces, each as soon as nothing can change it. What {@code piece}
+   * throws ends the stream and is thrown here.
+   *
+   * @throws Failure as {@link #translate}, or if the file cannot decode step by step
+   */
+  public void stream(String text, Piece piece) {
+    if (piece == null) {
+      throw new NullPointerException("`piece` must not be null");
+    }
+    final byte[] bytes = bytes(text);
+    enter();
+    try {
+      stream(handle, bytes, piece);
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /** Frees the memory. Later calls are errors, but for this one. */
+  @Override
+  public void close() {
+    if (lock.getReadHoldCount() > 0) {
+      throw new IllegalStateException("a translator must not be closed within its own stream");
+    }
+    lock.writeLock().lock();
+    try {
+      close(handle);
+      handle = 0;
+    } finally {
+      lock.writeLock().unlock();
+    }
+  }
+
+  private void enter() {
+    lock.readLock().lock();
+    if (handle == 0) {
+      lock.readLock().unlock();
+      throw new IllegalStateException("a translator must be open. Received: a closed one");
+    }
+  }
+
+  // --- Texts cross as UTF-8: what JNI calls UTF spells emoji and NUL in another way. ------------
+
+  private static byte[] bytes(String text) {
+    // A surrogate of its own, which UTF-8 cannot hold, counts as three wrong bytes, as in Python.
+    return text.replaceAll("\\p{Cs}", "\ufffd\ufffd\ufffd").getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static byte[] terminated(String text) {
+    if (text.indexOf('\0') >= 0) {
+      throw new Failure("`folder` must hold no NUL. Received: one");
+    }
+    return bytes(text + "\0");
+  }
+
+  private static String text(byte[] bytes) {
+    return new String(bytes, StandardCharsets.UTF_8);
+  }
+
+  // --- Called from jni.cc ----------------------------------------------------------------------
+
+  private static boolean give(Piece piece, byte[] bytes) {
+    return piece.take(text(bytes));
+  }
+
+  private static void add(
+      List<Translation> found, byte[] text, int[] ids, float score, boolean isCut) {
+    found.add(new Translation(text, ids, score, isCut));
+  }
+
+  private static Failure failure(byte[] message) {
+    return new Failure(text(message));
+  }
+
+  private static native long open(byte[] folder, int threads);
+
+  private static native void close(long handle);
+
+  private static native byte[] translate(long handle, byte[] text);
+
+  private static native void nBest(long handle, byte[] text, int count, List<Translation> found);
+
+  private static native void stream(long handle, byte[] text, Piece piece);
+}

@@ -1,0 +1,71 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import kerastransformer.Translator;
+
+/** Lines FOLDER (translate | stream | n-best) < lines: an answer a line, "a|b" of several. */
+public final class Lines {
+  public static void main(String[] arguments) throws Exception {
+    final PrintStream out = new PrintStream(System.out, false, "UTF-8");
+    final String all = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
+    final Translator translator = new Translator(arguments[0]);
+    for (String line : all.split("\n", -1)) {
+      out.print(String.join("|", answers(translator, arguments[1], line)) + "\n");
+    }
+    check(translator, out);
+    out.flush();
+  }
+
+  private static List<String> answers(Translator translator, String how, String line) {
+    final List<String> found = new ArrayList<>();
+    if (how.equals("stream")) {
+      translator.stream(line, found::add);
+    } else if (how.equals("n-best")) {
+      for (Translator.Translation each : translator.nBest(line, 0)) {
+        found.add(each.text);
+        found.add(each.ids.length + (each.isCut ? " cut " : " ") + (each.score < 0));
+      }
+    } else {
+      found.add(translator.translate(line));
+    }
+    return found;
+  }
+
+  /** Errors, a closed translator, an exception within a stream: a line each. */
+  private static void check(Translator translator, PrintStream out) {
+    final Translator.Piece thrower =
+        piece -> {
+          throw new ArithmeticException("in a stream");
+        };
+    final Translator.Piece closer =
+        piece -> {
+          translator.close();
+          return true;
+        };
+    final String surrogate = translator.translate("\ud800 a");
+    final String wrongBytes = translator.translate("\ufffd\ufffd\ufffd a");
+    final Runnable[] wrong = {
+      () -> new Translator("no\ud83d\ude00where"),
+      () -> new Translator("no\0where"),
+      () -> translator.translate("a ".repeat(600)),
+      () -> translator.translate(null),
+      () -> translator.stream("a b", null),
+      () -> translator.stream("a b", thrower),
+      () -> translator.stream("a b", closer),
+      () -> out.println(surrogate.equals(wrongBytes)),
+      translator::close,
+      translator::close,
+      () -> translator.translate("a"),
+    };
+    for (Runnable each : wrong) {
+      try {
+        each.run();
+        out.println("well");
+      } catch (RuntimeException error) {
+        out.println(error.getClass().getName() + ": " + error.getMessage());
+      }
+    }
+  }
+}

@@ -1,0 +1,153 @@
+"""calls.py LIBRARY FOLDER: the functions of keras_transformer.h, called by ctypes.
+
+Standard input is a JSON list of calls, [NAME, ARGUMENTS...], or [[call, ...]] for calls from
+threads of their own; standard output the list of results, {"error": TEXT} for those that fail.
+Bytes are strings of Latin-1.
+"""
+
+import concurrent.futures
+import ctypes
+import json
+import sys
+
+CAPACITY = 4096
+
+
+class Translation(ctypes.Structure):
+    _fields_ = (
+        ("text", ctypes.c_void_p),
+        ("text_size", ctypes.c_size_t),
+        ("ids", ctypes.POINTER(ctypes.c_int32)),
+        ("id_count", ctypes.c_size_t),
+        ("score", ctypes.c_float),
+        ("is_cut", ctypes.c_int),
+    )
+
+
+class Translations(ctypes.Structure):
+    _fields_ = (("items", ctypes.POINTER(Translation)), ("count", ctypes.c_size_t))
+
+
+TAKE_PIECE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Library:
+    """A translator behind the C interface."""
+
+    def __init__(self, path, folder):
+        self.c = ctypes.CDLL(path)
+        self.c.kt_version.restype = self.c.kt_error.restype = ctypes.c_char_p
+        for name in ("kt_open", "kt_translate", "kt_decode"):
+            getattr(self.c, name).restype = ctypes.c_void_p
+        self.c.kt_n_best.restype = ctypes.POINTER(Translations)
+        self.handle = None
+        self.open(folder)
+
+    def open(self, folder, threads=1):
+        folder = None if folder is None else folder.encode()
+        handle = self.c.kt_open(folder, threads)
+        self.check(handle)
+        self.c.kt_close(ctypes.c_void_p(self.handle))
+        self.handle = handle
+
+    def check(self, is_well):
+        if not is_well:
+            raise RuntimeError(self.c.kt_error().decode())
+
+    def call(self, name, *arguments):
+        return getattr(self.c, name)(ctypes.c_void_p(self.handle), *arguments)
+
+    def version(self):
+        return self.c.kt_version().decode()
+
+    def encode(self, text):
+        text = text.encode("latin-1")
+        return self.ids("kt_encode", text, ctypes.c_size_t(len(text)))
+
+    def translate_ids(self, source):
+        return self.ids("kt_translate_ids", (ctypes.c_int32 * len(source))(*source), len(source))
+
+    def count_only(self, source):
+        given = (ctypes.c_int32 * len(source))(*source)
+        return self.call("kt_translate_ids", given, len(source), None, 0)
+
+    def ids(self, name, *arguments):
+        ids = (ctypes.c_int32 * CAPACITY)()
+        count = self.call(name, *arguments, ids, CAPACITY)
+        self.check(count >= 0)
+        return ids[:count]
+
+    def decode(self, ids):
+        return self.text("kt_decode", (ctypes.c_int32 * len(ids))(*ids), len(ids))
+
+    def translate(self, text):
+        text = text.encode("latin-1")
+        return self.text("kt_translate", text, ctypes.c_size_t(len(text)))
+
+    def text(self, name, *arguments):
+        size = ctypes.c_size_t()
+        found = self.call(name, *arguments, ctypes.byref(size))
+        self.check(found)
+        content = ctypes.string_at(found, size.value + 1)
+        self.c.kt_free(ctypes.c_void_p(found))
+        assert content[-1:] == b"\0"
+        return content[:-1].decode("latin-1")
+
+    def n_best(self, text, count):
+        text = text.encode("latin-1")
+        found = self.call("kt_n_best", text, ctypes.c_size_t(len(text)), count)
+        self.check(found)
+        items = [found.contents.items[i] for i in range(found.contents.count)]
+        answers = [
+            {
+                "text": ctypes.string_at(item.text, item.text_size).decode("latin-1"),
+                "ids": item.ids[: item.id_count],
+                "score": item.score,
+                "truncated": bool(item.is_cut),
+            }
+            for item in items
+        ]
+        self.c.kt_free_translations(found)
+        return answers
+
+    def stream(self, text, most=-1):
+        """The pieces, of which the last is number `most`."""
+        pieces = []
+
+        def take(_, piece, size):
+            pieces.append(ctypes.string_at(piece, size).decode("latin-1"))
+            self.translate("a")  # a call from within a stream is allowed
+            return len(pieces) == most
+
+        text = text.encode("latin-1")
+        size = ctypes.c_size_t(len(text))
+        self.check(self.call("kt_stream", text, size, TAKE_PIECE(take), None) == 0)
+        return pieces
+
+    def null(self, name):
+        """A call without a translator."""
+        function = getattr(self.c, name)
+        self.check(function(None, b"a", ctypes.c_size_t(1), None, 0) not in (-1, None, 0))
+
+    def result(self, call):
+        name, *arguments = call
+        try:
+            if isinstance(name, list):
+                return self.results_of_threads(call)
+            return getattr(self, name)(*arguments)
+        except RuntimeError as error:
+            return {"error": str(error)}
+
+    def results_of_threads(self, calls):
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(self.result, calls))
+
+
+def main(path, folder):
+    library = Library(path, folder)
+    json.dump([library.result(call) for call in json.load(sys.stdin)], sys.stdout)
+    library.c.kt_close(ctypes.c_void_p(library.handle))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -211,7 +211,7 @@ def test_java(java, native_words, native_pieces):
 # --- Another processor ---------------------------------------------------------------------
 
 
-def test_arm64(native_words, native_pieces, tmp_path):
+def test_arm64(tmp_path, request):
     """The same answers on an emulated arm64 processor, where int8 has other kernels."""
     root, qemu = os.environ.get("ARM64_ROOT", ""), shutil.which("qemu-aarch64-static")
     if not os.path.isdir(root) or not qemu or not shutil.which("aarch64-linux-gnu-g++"):
@@ -219,7 +219,8 @@ def test_arm64(native_words, native_pieces, tmp_path):
     toolchain = NATIVE / "arm64.cmake"
     built = build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DARM64_ROOT={root}")
     texts = [text for text in TEXTS[:30] if text]
-    for folder, least in ((native_pieces, len(texts)), (native_words, 0.9 * len(texts))):
+    for name, least in (("native_pieces", len(texts)), ("native_words", 0.9 * len(texts))):
+        folder = request.getfixturevalue(name)
         command = [qemu, "-cpu", "cortex-a76", "-L", root, built / "kt-translate", folder]
         done = run(*command, input="".join(text + "\n" for text in texts), encoding="utf-8")
         assert done.returncode == 0, done.stderr[-2000:]

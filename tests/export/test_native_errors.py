@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from native_core import build, litert, with_tokenizer, write_metadata
+from native_core import build, latin, litert, with_tokenizer, write_metadata
 from toy_damage import change_a_value, damaged
 
 from keras_transformer_runner import Runner, __version__
@@ -23,10 +23,11 @@ def errors(results):
 
 
 def test_the_limits_of_a_call(native_call, native_pieces):
-    vocab_size = Runner(native_pieces).metadata["vocab_size"]
+    runner = Runner(native_pieces)
+    vocab_size, long = runner.metadata["vocab_size"], "a " * 600
     calls = [
         ["version"],
-        ["translate", "a " * 600],
+        ["translate", long],
         ["translate", " " * 40_000],
         ["translate_ids", [5] * 513],
         ["translate_ids", [5, -1]],
@@ -48,7 +49,7 @@ def test_the_limits_of_a_call(native_call, native_pieces):
     received = errors(native_call(native_pieces, calls))
     expected = [
         __version__,
-        "a source must have at most `max_source_length` = 512 tokens. Received: 602",
+        f"`max_source_length` = 512 tokens. Received: {len(runner.encode(long))}",
         "at most `max_source_length` = 512 tokens, and so at most 32768 bytes. Received: 40000",
         "a source must have at most `max_source_length` = 512 tokens. Received: 513",
         f"ids must lie in [0, {vocab_size}). Received: -1",
@@ -63,7 +64,7 @@ def test_the_limits_of_a_call(native_call, native_pieces):
         "`num_threads` must be in [1, 256]. Received: 257",
         "`folder` must not be NULL",
         *["`translator` must not be NULL"] * 3,
-        *Runner(native_pieces).translate(["a b"]),
+        *latin(runner.translate(["a b"])),
     ]
     for result, wanted in zip(received, expected, strict=True):
         assert wanted in result if isinstance(wanted, str) else result == wanted

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# test.sh: tests the page (tests/export/test_web.py, test_web_modules.py, test_web_build.py)
-# in headless Chromium.
+# test.sh: tests the page (tests/export/test_web*.py) in headless Chromium.
 #
 #   PYTHON=.venv/bin/python export/web/test.sh
 #
@@ -32,4 +31,5 @@ node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' ||
 npm ci --prefix "$here" --silent --no-audit --no-fund || missing "npm ci failed"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" \
-    tests/export/test_web.py tests/export/test_web_modules.py tests/export/test_web_build.py
+    tests/export/test_web.py tests/export/test_web_modules.py tests/export/test_web_build.py \
+    tests/export/test_web_folder.py

@@ -8,7 +8,9 @@ import warnings
 
 import keras_transformer
 import keras_transformer_runner as runner
-from keras_transformer.command.parser import MODES, make_parser, usage_problem
+from keras_transformer.command.export_parser import MODES
+from keras_transformer.command.parser import make_parser
+from keras_transformer.command.usage import usage_problem
 from keras_transformer_runner.failures import told
 from keras_transformer_runner.lines import TabWarning
 from keras_transformer_runner.streams import drop_output, open_standard_streams

@@ -118,11 +118,12 @@ def _load_run(arguments):
     from keras_transformer.experiment import load_run
 
     start_tensorflow()
-    return load_run(arguments.run_dir).with_decoding(
+    run = load_run(arguments.run_dir).with_decoding(
         beam_size=arguments.beam_size,
         length_penalty=arguments.length_penalty,
         length_normalization=arguments.length_normalization,
     )
+    return run.with_prefixes(source=arguments.source_prefix, target=arguments.target_prefix)
 
 
 def _check_run(arguments):
@@ -211,7 +212,7 @@ def _translate_here(arguments):
             arguments.input,
             arguments.output,
             form=form,
-            fingerprint=repr((model, run.strategy, run.max_source_length)),
+            fingerprint=repr((model, run.strategy, run.max_source_length, *run.prefixes)),
             progress=progress,
             lock=False,
         )

@@ -4,20 +4,9 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
-from keras_transformer.command.training_parser import add_stop, add_train
+from keras_transformer.command.export_parser import add_export, add_search
+from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer_runner import __version__
-
-# Of keras_transformer.export.litert.modes, which a command line need not load.
-MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
-_OF_LITERT = {
-    "mode": "float32",
-    "signatures": "translate",
-    "lengths": (),
-    "lengths_only": False,
-    "references": None,
-    "calibration": None,
-}
-_MOST_WORKERS = 256  # a slip of the keyboard must not start more
 
 
 def make_parser():
@@ -35,12 +24,12 @@ def make_parser():
     for add in (
         _add_tokenizer,
         _add_prepare,
-        _of_training(add_train),
-        _of_training(add_stop),
-        _add_import,
+        _of_module(add_train),
+        _of_module(add_stop),
+        _of_module(add_import),
         _add_translate,
         _add_evaluate,
-        _add_export,
+        _of_module(add_export),
     ):
         add(subparsers)
     return parser
@@ -52,7 +41,7 @@ def _add_command(subparsers, name, text, run=None):
     return command
 
 
-def _of_training(add):
+def _of_module(add):
     return lambda subparsers: add(functools.partial(_add_command, subparsers))
 
 
@@ -114,29 +103,6 @@ def _add_prepare(subparsers):
     )
 
 
-def _add_import(subparsers):
-    command = _add_command(
-        subparsers,
-        "import",
-        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
-        "mBART-50), or Marian's own.",
-        run=commands.import_model,
-    )
-    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
-    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
-    for side in ("source", "target"):
-        command.add_argument(
-            f"--{side}-language",
-            metavar="NAME",
-            help="as the model calls it, such as deu_Latn, where it has several",
-        )
-    command.add_argument(
-        "--samples",
-        metavar="FILE",
-        help="source sentences that exports are compared on; random pieces if not",
-    )
-
-
 def _add_translate(subparsers):
     command = _add_command(subparsers, "translate", "Translate text: a line in, a line out.")
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
@@ -184,7 +150,7 @@ def _add_translate(subparsers):
         default="error",
         help="stop at a text with too many tokens, or leave its translation empty",
     )
-    _add_search(command)
+    add_search(command)
 
 
 def _add_evaluate(subparsers):
@@ -217,77 +183,7 @@ def _add_evaluate(subparsers):
         help="BLEU's tokenizer, as sacreBLEU names it; none for text that is already tokenized",
     )
     command.add_argument("--lowercase", action="store_true", help="ignore case")
-    _add_search(command)
-
-
-def _add_export(subparsers):
-    command = _add_command(
-        subparsers, "export", "Write a model for TF Serving, or for devices with LiteRT."
-    )
-    command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
-    command.add_argument(
-        "output",
-        metavar="OUT",
-        help="new folder for the artifact; of a savedmodel, the model's folder, which gets the "
-        "next version: OUT/1, OUT/2, ...",
-    )
-    command.add_argument("--to", dest="form", required=True, choices=("savedmodel", "litert"))
-    command.add_argument(
-        "--mode",
-        choices=MODES,
-        default="float32",
-        help="weights of a LiteRT model; int8 is about a quarter of the size",
-    )
-    command.add_argument(
-        "--signatures",
-        choices=("translate", "all"),
-        default="translate",
-        help="all: encode and decode_step too, for LiteRT apps that show a translation as it grows",
-    )
-    command.add_argument(
-        "--lengths",
-        type=_lengths,
-        default=(),
-        metavar="S,S,...",
-        help="source lengths, such as 32,128,512: a LiteRT signature of fixed shapes for each, for "
-        "runtimes that cannot resize",
-    )
-    command.add_argument(
-        "--lengths-only",
-        action="store_true",
-        help="no signature but these, the longest first, for runtimes that know no names",
-    )
-    command.add_argument(
-        "--samples",
-        metavar="FILE",
-        help="sentences to compare the artifact with Python on; some of the validation set if not",
-    )
-    command.add_argument(
-        "--references",
-        metavar="FILE",
-        help="their translations: a LiteRT mode's promise of BLEU is checked too",
-    )
-    command.add_argument(
-        "--calibration",
-        metavar="FILE",
-        help="sentences that int8_full and int4 are fitted to; the samples if not",
-    )
-    command.add_argument(
-        "--ids-only",
-        action="store_true",
-        help="a savedmodel of ids to ids, without the tokenizer and TensorFlow Text's ops",
-    )
-    command.add_argument(
-        "--max-source-length",
-        type=int,
-        metavar="N",
-        help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
-    )
-    _add_search(command)
-
-
-def _lengths(text):
-    return tuple(int(length) for length in text.split(","))
+    add_search(command)
 
 
 def _add_corpus_format(command, split):
@@ -295,69 +191,3 @@ def _add_corpus_format(command, split):
     command.add_argument("--source-key", metavar="KEY", help="of JSON lines or of a dataset")
     command.add_argument("--target-key", metavar="KEY")
     command.add_argument("--split", default=split, help="of a dataset")
-
-
-def _add_search(command):
-    command.add_argument(
-        "--beam-size", type=int, metavar="K", help="hypotheses of a beam search; 1 is greedy"
-    )
-    command.add_argument(
-        "--length-penalty", type=float, metavar="ALPHA", help="of a beam search: 0 for none"
-    )
-    command.add_argument(
-        "--length-normalization",
-        choices=("gnmt", "power"),
-        help="what has this exponent: (5 + length) / 6, or the length",
-    )
-
-
-def usage_problem(arguments):
-    """What does not go together in parsed arguments, as a sentence, or `None`."""
-    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": _of_export}
-    return problems.get(arguments.command, lambda _: None)(arguments)
-
-
-def _of_translate(arguments):
-    if arguments.text and arguments.input:
-        return "translate takes TEXT or --input, not both"
-    if not (arguments.output and arguments.input):
-        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
-        of_files = tuple(getattr(arguments, name) for name in names)
-        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
-            return "--output goes with --input; what says how goes with both"
-    if not 1 <= arguments.workers <= _MOST_WORKERS:
-        return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
-    if arguments.workers > 1 and arguments.beam is not None:
-        return "--workers goes without --beam-pipeline, whose options say how many there are"
-    return None
-
-
-def _of_evaluate(arguments):
-    from keras_transformer.data.readers import holds_both  # which `--help` does not need
-
-    if (arguments.backend == "python") != (arguments.artifact is None):
-        return "--artifact goes with --with savedmodel and --with litert, and they need it"
-    search = (arguments.beam_size, arguments.length_penalty, arguments.length_normalization)
-    if arguments.artifact and search != (None, None, None):
-        return (
-            "--beam-size, --length-penalty and --length-normalization of an artifact are chosen by "
-            "export"
-        )
-    if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
-        return "--source goes with --target, but where its name or --format says it has both sides"
-    return None
-
-
-def _of_export(arguments):
-    if arguments.form == "savedmodel":
-        for name, default in _OF_LITERT.items():
-            value = getattr(arguments, name)
-            if value != default:
-                return f"--{name.replace('_', '-')} goes with --to litert"
-    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
-        return "--lengths-only goes with --lengths, and without --signatures all"
-    if arguments.references and not arguments.samples:
-        return "--references goes with --samples"
-    if arguments.ids_only and arguments.form != "savedmodel":
-        return "--ids-only goes with --to savedmodel"
-    return None

@@ -5,6 +5,13 @@ from keras_transformer.data.batches import batches_per_epoch, evaluation_batches
 from keras_transformer.data.buckets import choose_buckets
 from keras_transformer.data.corpus import Corpus, CorpusReport, ParallelCorpus
 from keras_transformer.data.faults import Faults
+from keras_transformer.data.joined import (
+    JoinedCorpus,
+    MixedCorpus,
+    TaggedCorpus,
+    join_tokenized,
+    weights_of_temperature,
+)
 from keras_transformer.data.packing import pack_corpus
 from keras_transformer.data.preparation import prepare
 from keras_transformer.data.readers import JsonLinesCorpus, TfdsCorpus, open_corpus
@@ -15,18 +22,23 @@ __all__ = [
     "Corpus",
     "CorpusReport",
     "Faults",
+    "JoinedCorpus",
     "JsonLinesCorpus",
+    "MixedCorpus",
     "ParallelCorpus",
     "PreparedCorpus",
+    "TaggedCorpus",
     "TfdsCorpus",
     "TokenizedCorpus",
     "batches_per_epoch",
     "choose_buckets",
     "evaluation_batches",
+    "join_tokenized",
     "open_corpus",
     "pack_corpus",
     "prepare",
     "prepare_with_beam",
     "tokenize_corpus",
     "training_batches",
+    "weights_of_temperature",
 ]

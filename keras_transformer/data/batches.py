@@ -14,6 +14,7 @@ import numpy as np
 from keras_transformer.arguments import check_integer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.buckets import check_lengths_fit, choose_buckets
+from keras_transformer.data.joined import MixedCorpus
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.tokenized import TokenizedCorpus
 from keras_transformer_runner.tokenizers.base import Tokenizer
@@ -26,7 +27,7 @@ _SHARD_SEED_BITS = 32  # what shards add to the seed lies above these
 
 
 def batches_per_epoch(
-    corpus: TokenizedCorpus | PreparedCorpus,
+    corpus: TokenizedCorpus | MixedCorpus | PreparedCorpus,
     *,
     batch_tokens: int,
     buckets: Sequence[int] | None = None,
@@ -34,7 +35,7 @@ def batches_per_epoch(
     """Counts the batches of one pass over the corpus, exactly, without making them.
 
     Args:
-        corpus: A `TokenizedCorpus` or a `PreparedCorpus`.
+        corpus: A `TokenizedCorpus`, a `MixedCorpus` or a `PreparedCorpus`.
         batch_tokens: The most positions of a batch, a side.
         buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
 
@@ -54,7 +55,7 @@ def batches_per_epoch(
 
 
 def training_batches(
-    corpus: TokenizedCorpus | PreparedCorpus,
+    corpus: TokenizedCorpus | MixedCorpus | PreparedCorpus,
     ids: Tokenizer | TransformerConfig,
     *,
     batch_tokens: int,
@@ -74,7 +75,8 @@ def training_batches(
     seen, and reads no shard that it has finished.
 
     Args:
-        corpus: A `TokenizedCorpus`, or a `PreparedCorpus`, of which two shards are in memory.
+        corpus: A `TokenizedCorpus`, a `MixedCorpus`, or a `PreparedCorpus`, of which two shards are
+            in memory.
         ids: Has `pad_id`, `bos_id` and `eos_id`: a tokenizer or a `TransformerConfig`.
         batch_tokens: The most positions of a batch, a side.
         buckets: Ascending lengths to pad to, EOS included; `choose_buckets` when `None`.
@@ -129,7 +131,7 @@ array([[5, 4, 3, 0]], dtype=int32))
 
 
 def evaluation_batches(
-    corpus: TokenizedCorpus | PreparedCorpus,
+    corpus: TokenizedCorpus | MixedCorpus | PreparedCorpus,
     ids: Tokenizer | TransformerConfig,
     *,
     batch_tokens: int,
@@ -276,11 +278,17 @@ def _pairs_of_batches(shards, corpus, plan, arrange):
     """
     import tensorflow as tf
 
-    read = corpus.shard_reader()
+    if isinstance(corpus, MixedCorpus):
+        read_epoch = corpus.epoch_reader()
+    else:
+        read_shard = corpus.shard_reader()
 
     def load(epoch, shard, first):
-        source, target = read(shard)
-        lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
+        if isinstance(corpus, MixedCorpus):
+            source, target, lengths = read_epoch(epoch)
+        else:
+            source, target = read_shard(shard)
+            lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
         return (source, target, first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
 
     def batches_of(source, target, first, rows, slices, shapes):

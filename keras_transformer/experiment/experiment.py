@@ -12,8 +12,8 @@ import tomli_w
 from keras_transformer.arguments import check_name
 from keras_transformer.config import TransformerConfig
 from keras_transformer.evaluation import TextScorer
+from keras_transformer.experiment.data_sections import DataSection
 from keras_transformer.experiment.sections import (
-    DataSection,
     DecodingSection,
     TokenizerSection,
     TrainingSection,
@@ -33,7 +33,7 @@ class Experiment:
 
     - `[data]`: `source` and `target`, or `tsv`; `valid_source` and `valid_target`, or
       `valid_tsv`; `format`, `source_key`, `target_key`, `split`, `valid_split`, `invalid`,
-      `max_length`
+      `max_length`, `temperature`; or several `[[data.sources]]`
     - `[tokenizer]`: `type`, `joint`, `vocab_size`, `file`, `target_file`, `model_type`,
       `character_coverage`, `byte_fallback`, `split_digits`, `normalization`, `max_sentences`,
       `min_count`, `joiner`
@@ -163,9 +163,15 @@ class Experiment:
 
         Raises:
             FileNotFoundError: if a file of `[data]` or `[tokenizer]` is missing.
+            ValueError: if there is no corpus, since the model was not trained here.
             ImportError: if BLEU is wanted and `sacrebleu` is not installed.
         """
-        for section in (self.data, self.tokenizer):
+        if self.data.imported is not None:
+            raise ValueError(
+                "a preset and an imported run have no corpus: write an experiment of yours, with "
+                f"`training.start_from`. Received: data.imported={self.data.imported!r}"
+            )
+        for section in (*self.data.corpora, self.tokenizer):
             for name in section.PATHS:
                 path = getattr(section, name)
                 if path and not path.startswith("tfds:"):
@@ -234,15 +240,20 @@ class Experiment:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Nested dictionaries of what is set."""
-        values = dataclasses.asdict(self)
-        return {
-            section: {key: value for key, value in content.items() if value is not None}
-            for section, content in values.items()
-        }
+        return _without_none(dataclasses.asdict(self))
 
     def to_toml(self) -> str:
         """The experiment as TOML that `load` reads back to an equal one."""
         return tomli_w.dumps(self.to_dict())
+
+
+def _without_none(values):
+    """Nested dictionaries and lists of them, without the keys that have no value."""
+    if isinstance(values, dict):
+        return {key: _without_none(each) for key, each in values.items() if each is not None}
+    if isinstance(values, (list, tuple)) and values and isinstance(values[0], dict):
+        return [_without_none(each) for each in values]
+    return values
 
 
 def section_from_text(name, options):
@@ -256,11 +267,15 @@ def _section_types():
 
 
 def _section(types, name, values):
-    kinds = typing.get_type_hints(types[name])
+    return _made(types[name], name, values)
+
+
+def _made(kind, name, values):
+    kinds = typing.get_type_hints(kind)
     for key, value in values.items():
         check_name(f"a key of [{name}]", key, kinds, cutoff=0)
         values = {**values, key: _checked(f"{name}.{key}", value, kinds[key])}
-    return types[name](**values)
+    return kind(**values)
 
 
 def _checked(name, value, kind):
@@ -268,6 +283,10 @@ def _checked(name, value, kind):
     kinds = [option for option in (typing.get_args(kind) or (kind,)) if option is not type(None)]
     if typing.get_origin(kinds[0]) is tuple:
         item = typing.get_args(kinds[0])[0]
+        if dataclasses.is_dataclass(item):
+            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+                raise ValueError(f"`{name}` must be sections, [[{name}]]. Received: {value!r}")
+            return tuple(_made(item, name, each) for each in value)
         if isinstance(value, (list, tuple)) and all(type(each) is item for each in value):
             return tuple(value)
         of = {int: "integers", str: "strings"}[item]
@@ -286,6 +305,9 @@ def _resolve_paths(name, section, folder):
             value = section.get(key)
             if value and isinstance(value, str) and value != "-" and not value.startswith("tfds:"):
                 section[key] = os.path.abspath(folder / value)
+        sources = section.get("sources") if name == "data" else None
+        for each in sources if isinstance(sources, list) else ():
+            _resolve_paths(name, each, folder)
 
 
 def _toml_value(text):

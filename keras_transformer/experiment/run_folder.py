@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ class Run:
         (1024, ('ab',))
         >>> run.translator().strategy.extra_length
         50
+        >>> run.with_prefixes(target=["b"]).prefixes
+        ((), (5,))
         >>> run.save_to_preset("preset", license="MIT")
         >>> kt.load_run("preset").samples
         ('ab',)
@@ -90,6 +93,35 @@ class Run:
         decoding = dataclasses.replace(self.experiment.decoding, **changes)
         experiment = dataclasses.replace(self.experiment, decoding=decoding)
         return dataclasses.replace(self, experiment=experiment)
+
+    @property
+    def prefixes(self) -> tuple[tuple[int, ...], ...]:
+        """The `prefix_ids` of the source's tokenizer and of the target's, where there are any."""
+        ids = (self.tokenizer.prefix_ids, self.target_tokenizer.prefix_ids)
+        return ids if any(ids) else ()
+
+    def with_prefixes(
+        self,
+        *,
+        source: Iterable[int | str] | None = None,
+        target: Iterable[int | str] | None = None,
+    ) -> "Run":
+        """The same run, which translates from or into another language of its model.
+
+        Args:
+            source: Ids or pieces before every source, see `Tokenizer.with_prefix`; `None` for those
+                that there are.
+            target: The same for the target.
+
+        Raises:
+            TypeError, ValueError: as `Tokenizer.with_prefix`.
+        """
+        changes = {}
+        if source is not None:
+            changes["tokenizer"] = self.tokenizer.with_prefix(source)
+        if target is not None:
+            changes["target_tokenizer"] = self.target_tokenizer.with_prefix(target)
+        return dataclasses.replace(self, **changes)
 
     @property
     def max_source_length(self) -> int:

@@ -39,49 +39,6 @@ FREEZABLE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSection:
-    """`[data]`: the sentence pairs to train on, and those to validate on.
-
-    Attributes:
-        source: Sentences of the source language, one a line; or, without `target`, a file with
-            both sides (tab-separated, or JSON lines by its name), a dataset `"tfds:NAME/CONFIG"`,
-            or a folder that `prepare` wrote, tokenizers included. Files may be gzip.
-        target: The translations, line for line.
-        tsv: The same as `source` for a tab-separated file.
-        valid_source, valid_target, valid_tsv: The same for validation; may be left out.
-        format: What `source` and `valid_source` are, where the name does not tell: see
-            `data.open_corpus`.
-        source_key, target_key: Keys of JSON lines, or features of a dataset.
-        split, valid_split: Of a dataset.
-        invalid: What becomes of a faulty line: `"error"` or `"skip"`.
-        max_length: Pairs with a side of more ids than this, EOS included, are left out.
-    """
-
-    source: str | None = None
-    target: str | None = None
-    tsv: str | None = None
-    valid_source: str | None = None
-    valid_target: str | None = None
-    valid_tsv: str | None = None
-    format: str | None = None
-    source_key: str | None = None
-    target_key: str | None = None
-    split: str = "train"
-    valid_split: str = "validation"
-    invalid: str = "error"
-    max_length: int = 128
-
-    PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
-
-    def __post_init__(self):
-        _check_files(self, "")
-        if any((self.valid_source, self.valid_target, self.valid_tsv)):
-            _check_files(self, "valid_")
-        check_choice(("error", "skip"), **{"data.invalid": self.invalid})
-        _check_least(self, max_length=2)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerSection:
     """`[tokenizer]`: the kind of tokenizer, and how to learn it or where to read it.
 
@@ -392,16 +349,6 @@ class DecodingSection:
         if self.search_name == "beam":
             options["beam_size"] = self.beam_size
         return {name: value for name, value in options.items() if value is not None}
-
-
-def _check_files(data, prefix):
-    tsv, source, target = (getattr(data, prefix + name) for name in ("tsv", "source", "target"))
-    if bool(tsv) == bool(source) or (target is not None and not (source and target)):
-        raise ValueError(
-            f"`[data]` must have either `{prefix}tsv` or `{prefix}source`, which `{prefix}target` "
-            f"may go with. Received: {prefix}source={source}, {prefix}target={target}, "
-            f"{prefix}tsv={tsv}"
-        )
 
 
 def _check_least(section, **least):

@@ -102,7 +102,7 @@ class Arrays(Mapping[str, np.ndarray]):
 def read_arrays(path: os.PathLike | str) -> Arrays:
     """The tensors of a checkpoint: of one file, or of a folder as Hugging Face has it.
 
-    Reads `*.safetensors`, the zip files of `torch.save` (`*.bin`, `*.pt`, `*.pth`, `*.ckpt`) and
+    Reads `*.safetensors`, the files of `torch.save` (`*.bin`, `*.pt`, `*.pth`, `*.ckpt`) and
     `*.npz`. A folder gives its `model.safetensors`, else its `pytorch_model.bin`, each also in
     several files with an `.index.json`, else its one `*.npz`.
 

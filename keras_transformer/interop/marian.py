@@ -79,7 +79,7 @@ def from_marian(
         vocabularies: The files of the source's and the target's vocabulary, if `decoder.yml` does
             not name them and their names do not tell: SentencePiece models (`.spm`), or Marian's
             `.yml` beside `source.spm` and `target.spm`.
-        source_language: For models of several languages the target's is what matters; `None`.
+        source_language: `None`: no such model has a piece for it.
         target_language: The language of the target, such as `"fra"`, in a model with pieces such as
             `>>fra<<`; `""` for none.
         dtype: Keras dtype policy of the model; the global one when `None`.

@@ -1,8 +1,9 @@
 """The tensors of a file of `torch.save`, read without torch and without running what it holds.
 
 Such a file is a zip archive: a pickle that names the tensors, and the numbers of each storage in an
-entry of its own. A pickle may call any function there is. This one may only hold what a dictionary
-of tensors needs: anything else is an error that names it.
+entry of its own. Before torch 1.6 it was a row of pickles with the numbers behind them. A pickle
+may call any function there is. These may only hold what a dictionary of tensors needs: anything
+else is an error that names it.
 """
 
 import collections
@@ -40,6 +41,7 @@ _INSTRUCTIONS = {
     *("BINPERSID", "NEWOBJ", "FRAME", "STACK_GLOBAL"),
 }
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # how files before torch 1.6 begin
+_LEGACY_VERSION = 1001
 _LARGEST_PICKLE = 100_000_000  # bytes; a thousand tensors take 100,000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, sizes of the name and of the extra field
 ZIP_FAULTS = (zlib.error, struct.error, NotImplementedError, KeyError, OverflowError)
@@ -56,30 +58,19 @@ def read(file, content):
         ValueError: if it is no such file, or one that holds something else.
     """
     if content[: len(_LEGACY)] == _LEGACY:
+        state, storages = _legacy(content)
+    elif content[:4] == b"PK\x03\x04":
+        state, storages = _zipped(file, content)
+    else:
         raise ValueError(
-            "a file of torch.save must be of torch 1.6 or newer, a zip file. Received: the format "
-            "before that. Save it again: torch.save(torch.load(path), path)"
-        )
-    if content[:4] != b"PK\x03\x04":
-        raise ValueError(
-            "a checkpoint must be *.safetensors, *.npz or a zip file of torch.save. "
+            "a checkpoint must be *.safetensors, *.npz or a file of torch.save. "
             f"Received: a file that begins with {content[:8]!r}"
         )
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = {entry.filename: entry for entry in archive.infolist()}
-            prefix, state = _state(archive, entries)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, *ZIP_FAULTS) as error:
-        raise ValueError(f"a file of torch.save must be a whole zip file ({error})") from error
-    storages = {
-        key: _storage(content, entries.get(f"{prefix}data/{key}"), key)
-        for key in {tensor.storage.key for tensor in state.values()}
-    }
     readers = {}
     for name, tensor in state.items():
-        size = entries[f"{prefix}data/{tensor.storage.key}"].file_size
+        size, whole = storages[tensor.storage.key]
         _check_inside(name, tensor, size)
-        readers[name] = functools.partial(_array, storages[tensor.storage.key], tensor)
+        readers[name] = functools.partial(_array, whole, tensor)
     return readers
 
 
@@ -164,12 +155,26 @@ class _Unpickler(pickle.Unpickler):
         return _ALLOWED[module, name]
 
     def persistent_load(self, pid):
-        if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage"):
+        # The sixth part was a view of another storage.
+        parts = pid[:5] if isinstance(pid, tuple) and pid[5:] in ((), (None,)) else ()
+        if len(parts) != 5 or parts[0] != "storage":
             raise ValueError(f"a checkpoint must refer to storages only. Received: {pid!r:.80}")
-        _, kind, key, _, _ = pid
+        _, kind, key, _, _ = parts
         if not (isinstance(kind, _Kind) and isinstance(key, str)):
             raise ValueError(f"a storage must have a known type. Received: {pid!r:.80}")
         return _Storage(_STORAGES[kind.name], key)
+
+
+def _zipped(file, content):
+    """The tensors by name, and by key the size of a storage and a function that gives its bytes."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = {entry.filename: entry for entry in archive.infolist()}
+            prefix, state = _state(archive, entries)
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, *ZIP_FAULTS) as error:
+        raise ValueError(f"a file of torch.save must be a whole zip file ({error})") from error
+    keys = {tensor.storage.key for tensor in state.values()}
+    return state, {key: _entry(content, entries.get(f"{prefix}data/{key}"), key) for key in keys}
 
 
 def _state(archive, entries):
@@ -178,11 +183,42 @@ def _state(archive, entries):
     if len(pickles) != 1:
         raise ValueError(f"a file of torch.save must hold one data.pkl. Received: {len(pickles)}")
     prefix = pickles[0].removesuffix("data.pkl")
-    if f"{prefix}byteorder" in entries and _start_of(archive, f"{prefix}byteorder") != b"little":
-        raise ValueError("a checkpoint must be of a little-endian machine")
+    if f"{prefix}byteorder" in entries:
+        with archive.open(f"{prefix}byteorder") as stream:
+            _check_order(stream.read(10) == b"little")
     if entries[pickles[0]].file_size > _LARGEST_PICKLE:
         raise ValueError(f"a data.pkl must have at most {_LARGEST_PICKLE} bytes")
-    state = _unpickled(archive.read(pickles[0]))
+    return prefix, _tensors(_next_pickle(io.BytesIO(archive.read(pickles[0]))))
+
+
+def _legacy(content):
+    """As `_zipped`: a number, a version, the system, the tensors, the keys, then the storages."""
+    content.seek(0)
+    _, version, system = (_next_pickle(content) for _ in range(3))
+    if version != _LEGACY_VERSION or not isinstance(system, dict):
+        raise ValueError(f"a file of torch.save must have version {_LEGACY_VERSION}")
+    _check_order(system.get("little_endian") is True)
+    state, keys = _tensors(_next_pickle(content)), _next_pickle(content)
+    dtypes = {tensor.storage.key: tensor.storage.dtype for tensor in state.values()}
+    if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(dtypes):
+        raise ValueError("a file of torch.save must list the storages of its tensors")
+    storages, start = {}, content.tell()
+    for key in keys:
+        items = int.from_bytes(content[start : start + 8], "little")
+        start, size = start + 8, items * np.dtype(dtypes[key]).itemsize
+        if start + size > len(content):
+            raise ValueError(f"the storage {key!r} must lie within its file")
+        storages[key] = size, functools.partial(_slice, content, start, size)
+        start += size
+    return state, storages
+
+
+def _check_order(is_little):
+    if not is_little:
+        raise ValueError("a checkpoint must be of a little-endian machine")
+
+
+def _tensors(state):
     wrong = None if isinstance(state, dict) else type(state).__name__
     if wrong is None:
         odd = (f"{name!r:.80}" for name, tensor in state.items() if not _is_entry(name, tensor))
@@ -192,32 +228,31 @@ def _state(archive, entries):
             "a checkpoint must be a dictionary of tensors by name, as a `state_dict` is. "
             f"Received: {wrong}"
         )
-    return prefix, state
-
-
-def _start_of(archive, name):
-    with archive.open(name) as stream:
-        return stream.read(10)
+    return state
 
 
 def _is_entry(name, tensor):
     return isinstance(name, str) and isinstance(tensor, _Tensor)
 
 
-def _unpickled(content):
+def _next_pickle(stream):
+    """What the pickle says that begins where a stream is; the stream is behind it then."""
+    start = stream.tell()
     try:
-        for instruction, argument, _ in pickletools.genops(content):
+        for instruction, argument, _ in pickletools.genops(stream):
             if instruction.name not in _INSTRUCTIONS:
                 raise ValueError(f"an instruction {instruction.name} that tensors do not need")
-            if instruction.name == "LONG_BINPUT" and argument > len(content):
+            if instruction.name == "LONG_BINPUT" and argument > stream.tell() - start:
                 raise ValueError("a memo without end")
-        return _Unpickler(io.BytesIO(content)).load()
+        end = stream.tell()
+        stream.seek(start)
+        return _Unpickler(io.BytesIO(stream.read(end - start))).load()
     except Exception as error:  # a broken pickle may raise anything
         raise ValueError(f"the names of the tensors cannot be read: {error}") from error
 
 
-def _storage(content, entry, key):
-    """A function that gives the bytes of a storage, a view of the file, when they are whole."""
+def _entry(content, entry, key):
+    """The size of a storage in a zip file, and a function that gives its bytes, if whole."""
     if entry is None:
         raise ValueError(f"a file of torch.save must hold the storage {key!r}. Received none")
     if entry.compress_type != zipfile.ZIP_STORED:
@@ -232,12 +267,16 @@ def _storage(content, entry, key):
 
     @functools.cache
     def whole():
-        storage = memoryview(content)[start : start + entry.file_size]
+        storage = _slice(content, start, entry.file_size)
         if zlib.crc32(storage) != entry.CRC:
             raise ValueError(f"the storage {key!r} must be as it was written: its checksum differs")
         return storage
 
-    return whole
+    return entry.file_size, whole
+
+
+def _slice(content, start, size):
+    return memoryview(content)[start : start + size]
 
 
 def _check_inside(name, tensor, size):

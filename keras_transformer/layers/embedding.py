@@ -9,6 +9,7 @@ from keras import ops
 from keras_transformer.arguments import check_flag, check_positive, check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering import prepacked
+from keras_transformer.layers.lowering.tracing import unfolded
 from keras_transformer.layers.projection import reshape
 from keras_transformer.typing import Tensor
 
@@ -136,6 +137,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         kernel = prepacked.kernel_of(self)
         kernel = ops.transpose(self.embeddings) if kernel is None else kernel
         leading = ops.shape(states)[:-1]
+        states = states if self.output_bias is None else unfolded(states)
         logits = prepacked.product(ops.reshape(states, (-1, self.dim)), kernel)
         logits = ops.cast(logits, "float32")
         if self.output_bias is not None:

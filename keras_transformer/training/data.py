@@ -1,19 +1,26 @@
 """The corpora of an experiment: checked, tokenized, and as the batches of `fit`."""
 
 import dataclasses
+import functools
 import itertools
 
 from keras_transformer.arguments import check_size
 from keras_transformer.data import (
+    JoinedCorpus,
+    MixedCorpus,
     PreparedCorpus,
+    TaggedCorpus,
     batches_per_epoch,
     choose_buckets,
     evaluation_batches,
+    join_tokenized,
     open_corpus,
     pack_corpus,
     tokenize_corpus,
     training_batches,
+    weights_of_temperature,
 )
+from keras_transformer.experiment.data_sections import SourceSection
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
 from keras_transformer.training.distribution import distributed, is_shared
@@ -33,34 +40,52 @@ def open_corpora(section):
         ValueError: if a corpus is not usable.
     """
     corpora = []
-    for name, prefix, split in (
-        ("training", "", section.split),
-        ("validation", "valid_", section.valid_split),
-    ):
-        tsv, source, target = (
-            getattr(section, f"{prefix}{key}") for key in ("tsv", "source", "target")
-        )
-        if not (tsv or source):
-            corpora.append(None)
-            continue
-        corpus = open_corpus(
-            tsv or source,
-            target,
-            format="tsv" if tsv else section.format,
-            source_key=section.source_key,
-            target_key=section.target_key,
-            split=split,
-            invalid=section.invalid,
-        )
-        log(f"{name}: {corpus.check()}")
-        corpora.append(corpus)
+    for name, prefix in (("training", ""), ("validation", "valid_")):
+        parts = [_open(section.invalid, each, prefix) for each in section.corpora]
+        parts = [part for part in parts if part is not None]
+        for part in parts:
+            place = f"{name}, {part.name}" if section.sources else name
+            log(f"{place}: {part.check()}")
+        if section.sources and parts:
+            parts = [JoinedCorpus(parts)]
+        corpora.append(parts[0] if parts else None)
     return corpora
+
+
+def _open(invalid, section, prefix):
+    """The training or the validation corpus that a section names, or `None`."""
+    tsv, source, target = (
+        getattr(section, f"{prefix}{key}") for key in ("tsv", "source", "target")
+    )
+    if not (tsv or source):
+        return None
+    corpus = open_corpus(
+        tsv or source,
+        target,
+        format="tsv" if tsv else section.format,
+        source_key=section.source_key,
+        target_key=section.target_key,
+        split=getattr(section, f"{prefix}split"),
+        invalid=invalid,
+    )
+    if not isinstance(section, SourceSection):
+        return corpus
+    if isinstance(corpus, PreparedCorpus):
+        raise ValueError(
+            "a source of several must be text, not what `prepare` made of it. "
+            f"Received: {corpus.name}"
+        )
+    return corpus if section.tag is None else TaggedCorpus(corpus, section.tag.strip())
 
 
 def choose_samples(corpora, tokenizer, max_length):
     """Source sentences of the validation corpus, or else of the training corpus."""
     corpus = corpora[1] or corpora[0]
-    pairs = corpus.decoded() if isinstance(corpus, PreparedCorpus) else corpus
+    pairs = corpus
+    if isinstance(corpus, PreparedCorpus):
+        pairs = corpus.decoded()
+    elif isinstance(corpus, JoinedCorpus):
+        pairs = corpus.in_turn()
     sources = (source for source, _ in pairs if source.strip())
     fitting = (text for text in sources if len(tokenizer.encode(text)) < max_length)
     return list(itertools.islice(fitting, _SAMPLES))
@@ -83,7 +108,7 @@ def make_tokenizers(section, corpus):
     return Tokenizers(source, source if source.fingerprint == target.fingerprint else target)
 
 
-def _tokenized(corpus, tokenizers, max_length, places):
+def _tokenized(corpus, tokenizers, max_length, places, mix=join_tokenized):
     """A corpus as ids, without the pairs that need more than `max_length` or `places`."""
     if corpus is None:
         return None
@@ -91,9 +116,26 @@ def _tokenized(corpus, tokenizers, max_length, places):
         corpus.check_tokenizers(*tokenizers)
         return corpus if places is None else corpus.up_to(places)
     max_length = max_length if places is None else min(max_length, places)
-    return tokenize_corpus(
-        corpus, tokenizers.source, target_tokenizer=tokenizers.target, max_length=max_length
-    )
+    parts = [
+        tokenize_corpus(
+            part, tokenizers.source, target_tokenizer=tokenizers.target, max_length=max_length
+        )
+        for part in (corpus.parts if isinstance(corpus, JoinedCorpus) else [corpus])
+    ]
+    return mix(parts) if isinstance(corpus, JoinedCorpus) else parts[0]
+
+
+def _mixed(parts, section):
+    """Tokenized corpora as one, in which an epoch has as many pairs of each as a section says."""
+    weights = [1.0 if each.weight is None else each.weight for each in section.corpora]
+    if section.temperature is not None:
+        weights = weights_of_temperature([len(part) for part in parts], section.temperature)
+    if all(weight == 1 for weight in weights):
+        return join_tokenized(parts)
+    mixed = MixedCorpus(parts, weights)
+    for part, weight, each in zip(parts, weights, section.corpora, strict=True):
+        log(f"  {each.source or each.tsv}: {len(part):,} pairs, weight {weight:.3g}")
+    return mixed
 
 
 def _buckets(corpus, places):
@@ -107,7 +149,7 @@ class TrainingData:
     """The tokenized corpora as batches.
 
     Attributes:
-        training: `TokenizedCorpus` or `PreparedCorpus`.
+        training: `TokenizedCorpus`, `MixedCorpus` or `PreparedCorpus`.
         valid: The same of the validation corpus, or `None`.
         options: The `TrainingSection`.
         buckets: Lengths that batches are padded to.
@@ -131,7 +173,8 @@ class TrainingData:
         options, length = experiment.training, experiment.data.max_length
         places = experiment.model.get("max_positions")
         most = options.buckets[-1] if options.buckets else places
-        training = _tokenized(corpora[0], tokenizers, length, most)
+        mix = functools.partial(_mixed, section=experiment.data)
+        training = _tokenized(corpora[0], tokenizers, length, most, mix)
         valid = _tokenized(corpora[1], tokenizers, length, places)
         buckets = options.buckets or _buckets(training, places)
         if options.pack:
@@ -139,6 +182,11 @@ class TrainingData:
                 raise ValueError(
                     "`training.pack` is for a corpus in memory. "
                     f"Received: the prepared corpus {training.name}"
+                )
+            if isinstance(training, MixedCorpus):
+                raise ValueError(
+                    "`training.pack` does not go with weights of sources and a temperature. "
+                    f"Received: weights={training.weights}"
                 )
             buckets = buckets[-1:]
             pairs = len(training)

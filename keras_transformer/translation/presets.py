@@ -96,7 +96,7 @@ class TranslatorPresets:
                 f"Received: {type(self.model).__name__}"
             )
         experiment = {
-            "data": {"imported": data or "a preset", "max_length": self.max_source_length},
+            "data": {"imported": data or "not stated", "max_length": self.max_source_length},
             "training": {"max_epochs": 1},
             "decoding": _described(self.strategy),
         }

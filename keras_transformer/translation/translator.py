@@ -121,15 +121,16 @@ class Translator(TranslatorPresets):
         self,
         texts: Sequence[str],
         *,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Sequence[str | Iterable[int]] | None = None,
         allowed_ids: Sequence[Iterable[int]] | None = None,
     ) -> list[str]:
         """A translation for each text, in order; an empty text gives an empty one.
 
         Args:
             texts: Sequence of `str`.
-            prefixes: As many `str`, which each translation must begin with, or `None`. The words
-                after it are chosen as if the model had chosen the prefix.
+            prefixes: As many `str`, or collections of target ids, which each translation must
+                begin with (behind the tokenizer's own `prefix_ids`), or `None`. The words after it
+                are chosen as if the model had chosen the prefix.
             allowed_ids: As many collections of target ids, a lexical shortlist: the only ids
                 beside EOS that each translation may go on with; or `None`.
 
@@ -153,7 +154,7 @@ class Translator(TranslatorPresets):
         *,
         n_best: int | None = None,
         alignments: bool = False,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Sequence[str | Iterable[int]] | None = None,
         allowed_ids: Sequence[Iterable[int]] | None = None,
     ) -> list[list[Translation]]:
         """The hypotheses that the search finds for each text, in order, with scores.
@@ -317,17 +318,21 @@ class Translator(TranslatorPresets):
         inputs, config = {}, self.model.config
         if isinstance(prefixes, (str, bytes)):
             raise TypeError(f"`prefixes` must be a list of strings. Received: {prefixes!r}")
-        told = list(self.target_prefix_ids)
         if prefixes is not None:
-            rows = (self.target_tokenizer.encode(text) for text in prefixes)
-            inputs["prefix_ids"] = [ids or told for ids in rows]
-        elif told:
-            inputs["prefix_ids"] = [told] * count
+            inputs["prefix_ids"] = [self._prefix(each) for each in prefixes]
+        elif self.target_prefix_ids:
+            inputs["prefix_ids"] = [[*self.target_prefix_ids]] * count
         if allowed_ids is not None:
             # EOS is always allowed, and stands for an empty list.
             inputs["allowed_ids"] = [[*map(int, ids)] or [config.eos_id] for ids in allowed_ids]
         check_prefixes_and_shortlists(inputs, count, config.target_size)
         return inputs
+
+    def _prefix(self, prefix):
+        """The ids that a translation begins with, from a text or ids."""
+        if isinstance(prefix, str):
+            return self.target_tokenizer.encode(prefix) or [*self.target_prefix_ids]
+        return [*self.target_prefix_ids, *map(int, prefix)]
 
     def _content(self, ids):
         """(B, T) ids as lists without EOS and pads."""

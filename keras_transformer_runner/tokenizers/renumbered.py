@@ -195,45 +195,60 @@ def renumbered(
         >>> [100 - token for token in tokenizer.encode("a man")] == model.encode("a man")
         True
     """
+    _check_ids(ids, special_ids, vocab_size)
     own = {piece.text: piece for piece in table.pieces}
     if any(piece.kind == BYTE and piece.text not in ids for piece in table.pieces):
         # It spells with all bytes or none.
         own = {text: _without_byte(piece) for text, piece in own.items()}
-    pieces = [None] * vocab_size
+    placed = {}
+    for text, token in ids.items():
+        is_control = text in controls or not text
+        placed[token] = _control(text, token, ids) if is_control else _piece_of(text, own, table)
+    for name, token in special_ids._asdict().items():
+        text = placed[token].text if token in placed else ""
+        kind = UNKNOWN if name == "unk_id" else CONTROL
+        placed[token] = _control(text, token, ids)._replace(kind=kind)
+    spare = _without_id(table, ids) if table.model_type == BPE else []
+    free = [token for token in range(vocab_size) if token not in placed]
+    if len(spare) > len(free):
+        raise ValueError(
+            "each piece of a BPE model must have an id, since others are merged from it. "
+            f"Received: {len(spare)} without one, such as {spare[0].text!r}, and {len(free)} free"
+        )
+    placed |= {token: _control("", token, ids) for token in free}
+    placed |= dict(zip(free, (piece._replace(kind=UNUSED) for piece in spare), strict=False))
+    pieces = [placed[token] for token in range(vocab_size)]
+    return SentencePieceTokenizer(PieceTable(pieces, table.settings).to_bytes(special_ids))
+
+
+def _check_ids(ids, special_ids, vocab_size):
+    placed: dict[int, str] = {}
     for text, token in ids.items():
         if type(token) is not int or not 0 <= token < vocab_size:
             raise ValueError(
                 f"an id of a piece must be in [0, vocab_size) with vocab_size={vocab_size}. "
                 f"Received: {text!r} with id {token!r}"
             )
-        if pieces[token] is not None:
+        if token in placed:
             raise ValueError(
                 "an id must have one piece. "
-                f"Received: {pieces[token].text!r} and {text!r} with id {token}"
+                f"Received: {placed[token]!r} and {text!r} with id {token}"
             )
-        pieces[token] = _piece_of(text, own, table)
-        if text in controls or not text:
-            pieces[token] = Piece(text or f"<unused_{token}>", 0.0, CONTROL)
-    spare = _without_id(table, ids) if table.model_type == BPE else []
-    for token, piece in enumerate(pieces):
-        if piece is None and spare:
-            pieces[token] = spare.pop(0)._replace(kind=UNUSED)
-        elif piece is None:
-            pieces[token] = Piece(_new_name(f"<unused_{token}>", ids), 0.0, CONTROL)
-    if spare:
-        raise ValueError(
-            "each piece of a BPE model must have an id, since others are merged from it. "
-            f"Received: {len(spare)} without one, such as {spare[0].text!r}"
-        )
+        placed[token] = text
     for name, token in special_ids._asdict().items():
         if not 0 <= token < vocab_size:
             raise ValueError(
                 f"`{name}` must be in [0, vocab_size) with vocab_size={vocab_size}. "
                 f"Received: {token}"
             )
-        kind = UNKNOWN if name == "unk_id" else CONTROL
-        pieces[token] = Piece(pieces[token].text, 0.0, kind)
-    return SentencePieceTokenizer(PieceTable(pieces, table.settings).to_bytes(special_ids))
+
+
+def _control(text, token, taken):
+    """A control symbol, with a name of its own where it has no text."""
+    name = text or f"<unused_{token}>"
+    while not text and name in taken:
+        name += "_"
+    return Piece(name, 0.0, CONTROL)
 
 
 def _without_byte(piece):
@@ -253,7 +268,3 @@ def _piece_of(text, own, table):
 def _without_id(table, ids):
     special = (UNKNOWN, CONTROL)
     return [each for each in table.pieces if each.kind not in special and each.text not in ids]
-
-
-def _new_name(name, taken):
-    return _new_name(f"{name}_", taken) if name in taken else name

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from checkpoint_folders import FIXTURES, nllb_folder
 
 from keras_transformer.command import cli, commands
 from keras_transformer_runner.tokenizers import BytesTokenizer
@@ -51,6 +52,7 @@ def test_a_typo_is_answered_without_tensorflow(without_tensorflow, toy, run_dir,
     no, new, src, tgt = tmp_path / "no", tmp_path / "new", toy.with_name("valid.src"), toy.parent
     tgt, tokenizer = tgt / "valid.tgt", run_dir / "tokenizer.model"
     (tmp_path / "there").touch()
+    nllb = nllb_folder(tmp_path / "nllb")
     sides, export = ["--source", src, "--target", tgt], ["export", run_dir, new, "--to"]
     text, model = "a text file must exist", "`path` must be a tokenizer's file"
     cases = {
@@ -82,6 +84,12 @@ def test_a_typo_is_answered_without_tensorflow(without_tensorflow, toy, run_dir,
         ("train", toy, new, "--more-epochs", "1"): "`more_epochs` is for a finished run",
         ("stop", no): "a run folder must hold experiment.toml",
         ("stop", run_dir): "a run to stop must not be finished",
+        ("import", no, new): "a pretrained model must be a folder with config.json",
+        ("import", nllb, tmp_path): "an imported run needs a new folder",
+        ("import", nllb, tmp_path / "there" / "x"): "an output must be in a folder",
+        ("import", nllb, new, "--samples", no): text,
+        ("import", nllb, new): "`source_language` must be given for a model of several languages",
+        ("import", FIXTURES / "marian", new): "a tokenizer's file must exist",
         ("translate", no, "x"): "a run folder must hold experiment.toml",
         ("translate", run_dir, "--input", no): text,
         ("translate", run_dir, "--input", no, "--output", new): text,

@@ -102,6 +102,20 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
 
 
+def test_a_prefix_is_chosen_by_pieces(fails, run_dir, capfd):
+    run = load_run(run_dir)
+    source, target = run.tokenizer.pieces[7], run.target_tokenizer.pieces[8]
+    command = ["translate", str(run_dir), "ba ke", "gu"]
+    options = ["--source-prefix", source, "--target-prefix", target, "--target-prefix", target]
+    assert cli.main([*command, *options]) == 0
+    chosen = run.with_prefixes(source=[source], target=[target, target])
+    assert chosen.prefixes == ((7,), (8, 8)) and run.prefixes == ()
+    expected = chosen.translator().translate(["ba ke", "gu"])
+    assert capfd.readouterr().out.splitlines() == expected
+    line = fails(*command, "--source-prefix", "<xx>")
+    assert "`prefix` must hold pieces of the vocabulary. Received: '<xx>'" in line
+
+
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--beam-pipeline=--no"]])
 def test_an_output_that_cannot_be_is_told_before_a_model_is_loaded(
     fails, run_dir, tmp_path, monkeypatch, options

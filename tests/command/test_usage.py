@@ -4,6 +4,8 @@ import pytest
 
 import keras_transformer
 from keras_transformer.command import cli, commands
+from keras_transformer.command.parser import make_parser
+from keras_transformer.decoding.beam import LENGTH_NORMALIZATIONS
 from keras_transformer.export.litert.modes import MODES
 
 
@@ -20,6 +22,11 @@ from keras_transformer.export.litert.modes import MODES
         ["evaluate", "run", "--source", "a", "--target", "b", "--artifact", "c"],
         ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
          "--artifact", "c", "--beam-size", "3"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
+         "--artifact", "c", "--length-normalization", "power"],
+        ["evaluate", "run", "--source", "a", "--target", "b", "--with", "litert",
+         "--artifact", "c", "--target-prefix", "<de>"],
+        ["translate", "run", "text", "--length-normalization", "length"],
         ["translate", "run", "text", "--beam-size", "many"],
         ["translate", "run", "text", "--output", "file"],
         ["translate", "run", "--input", "file", "--format", "jsonl"],
@@ -60,6 +67,11 @@ def test_options_of_an_export_that_mean_nothing(capsys, arguments, message):
         cli.main(["export", "RUN", "OUT", "--to", *arguments])
     assert error.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_command_knows_every_length_normalization():
+    for name in LENGTH_NORMALIZATIONS:
+        make_parser().parse_args(["translate", "run", "text", "--length-normalization", name])
 
 
 def test_the_command_knows_every_mode():

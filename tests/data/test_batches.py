@@ -20,7 +20,7 @@ from keras_transformer.data import (
     tokenize_corpus,
     training_batches,
 )
-from keras_transformer_runner.tokenizers import SentencePieceTokenizer
+from keras_transformer_runner.tokenizers import CharacterTokenizer, SentencePieceTokenizer
 
 IDS = SimpleNamespace(pad_id=0, bos_id=2, eos_id=3)
 
@@ -36,6 +36,20 @@ def corpus_of(source_lengths, target_lengths=None):
         np.array(target_lengths, np.int32),
         {},
     )
+
+
+def test_a_prefix_of_the_tokenizer_stands_behind_bos_and_before_the_source():
+    letters = CharacterTokenizer("abc")
+    pairs = [("ab", "c"), ("", "a"), ("abc", "ba")]
+    sides = letters.with_prefix([6]), letters.with_prefix([5, 6])
+    corpus = tokenize_corpus(pairs, sides[0], max_length=5, target_tokenizer=sides[1])
+    assert corpus.skipped == {"empty": 1, "too_long": 0}
+    ((inputs, labels),) = listed(evaluation_batches(corpus, letters, batch_tokens=20, buckets=[5]))
+    assert inputs["source_ids"].tolist() == [[6, 4, 5, 3, 0], [6, 4, 5, 6, 3]]
+    assert inputs["target_ids"].tolist() == [[2, 5, 6, 6, 0], [2, 5, 6, 5, 4]]
+    assert labels.tolist() == [[5, 6, 6, 3, 0], [5, 6, 5, 4, 3]]
+    with pytest.raises(ValueError, match="at most `max_length` ids"):
+        tokenize_corpus(pairs[2:], sides[0], max_length=4, target_tokenizer=sides[1])
 
 
 def random_corpus(count=97, longest=19, seed=0):

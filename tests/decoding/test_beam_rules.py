@@ -1,6 +1,5 @@
 """What divides a score, when a row ends, who competes, and what the limit does."""
 
-import itertools
 import math
 
 import numpy as np
@@ -14,7 +13,6 @@ from toy_tables import tokens
 from keras_transformer.decoding import BeamSearch, Greedy, Sampling
 
 STOPPING = {False: "current_length", "never": "exact", True: "first_finished"}
-ALPHAS = (0.0, 1.0, 2.0)
 
 
 def penalty(search, length):
@@ -116,11 +114,12 @@ def same(found, expected, note):
 @pytest.mark.parametrize("stopping", ["exact", "current_length", "first_finished"])
 @pytest.mark.parametrize("normalization", ["gnmt", "power"])
 def test_narrow_beams_equal_a_plain_beam_search(normalization, stopping, candidates):
-    for size, alpha, forced in itertools.product((1, 3), (0.6, 2.0), (False, True)):
+    for alpha, forced in ((0.6, False), (2.0, True)):
+        size = 3
         options = dict(length_normalization=normalization, stopping=stopping, candidates=candidates)
         options |= dict(beam_size=size, n_best=size, length_penalty=alpha, forced_eos=forced)
         strategy = BeamSearch(**options)
-        for seed in range(3):
+        for seed in range(2):
             (found,) = search(table_of(seed), strategy, [6])
             same(found, plain_beam(table_of(seed), strategy, 6), (options, seed))
 
@@ -129,16 +128,16 @@ def test_narrow_beams_equal_a_plain_beam_search(normalization, stopping, candida
 def test_the_options_that_are_said_to_be_hugging_faces_are(early_stopping):
     """Other hypotheses than the product's own rules find, in some of these tables."""
     others = 0
-    for size, alpha, forced in itertools.product((2, 4), ALPHAS, (False, True)):
+    for size, alpha, forced in ((2, 1.0, False), (4, 1.0, True), (4, 2.0, False)):
         strategy = as_hugging_face(size, alpha, early_stopping, forced_eos=forced)
-        for seed in range(3):
+        for seed in range(5):
             table = table_of(seed)
             (found,) = search(table, strategy, [5])
             expected = hugging_face_beam(table, size, alpha, early_stopping, 5, forced)
             same(found, expected, (size, alpha, forced, seed))
             plain = BeamSearch(beam_size=size, n_best=size, length_penalty=alpha)
             others += [ids for ids, _ in plain_beam(table, plain, 5)] != [x for x, _ in expected]
-    assert others > 5
+    assert others > 3
 
 
 def test_a_score_is_divided_by_a_power_of_the_length():

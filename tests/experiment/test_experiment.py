@@ -106,6 +106,10 @@ def test_wrong_values_are_named(path, override, message):
         ({"data": {"tsv": "x"}}, r"must have the section \[training\]. Received: \['data'\]"),
         ({**MINIMAL, "training": {}}, "must have `max_minutes` or `max_epochs`"),
         ({**MINIMAL, "model": 3}, r"`model` must be a section, \[model\]. Received: 3"),
+        (
+            {**MINIMAL, "data": {"imported": "x", "tsv": "y"}},
+            "`data.imported` goes without a corpus",
+        ),
         ({**MINIMAL, "data": {}}, r"`\[data\]` must have either"),
         ({**MINIMAL, "data": {"tsv": 3}}, "`data.tsv` must be of type str. Received: 3"),
     ],
@@ -145,12 +149,19 @@ def test_empty_experiment_section_names_are_values_of_the_user(path):
          {"beam_size": 1, "stopping": "first_finished"}),
         ({"strategy": "sampling", "top_k": 3, "seed": 7}, "sampling", {"top_k": 3, "seed": 7}),
         ({"no_repeat_ngram": 3, "min_length": 2}, "greedy", {"no_repeat_ngram": 3}),
+        ({"forbidden_ids": (5, 6), "forced_eos": True, "length_normalization": "power"}, "greedy",
+         {"forbidden_ids": (5, 6), "forced_eos": True}),
+        ({"beam_size": 4, "length_normalization": "power", "stopping": "current_length",
+          "candidates": "joint"}, "beam",
+         {"length_normalization": "power", "stopping": "current_length", "candidates": "joint"}),
     ],
 )  # fmt: skip
 def test_decoding_strategies(values, name, options):
     section = DecodingSection(**values)
     assert section.search_name == name
     assert options.items() <= section.options.items()
+    search = section.search()
+    assert all(getattr(search, option) == value for option, value in options.items())
 
 
 @pytest.mark.parametrize(
@@ -160,9 +171,21 @@ def test_decoding_strategies(values, name, options):
         ({"strategy": "greedy", "beam_size": 2}, "`beam_size` above 1 is for `strategy` .beam."),
         ({"top_k": 3}, "`top_k` is for `strategy` 'sampling'. Received: top_k=3, strategy='greedy"),
         ({"strategy": "sampling", "coverage_penalty": 0.2}, "`coverage_penalty` is for `strategy`"),
+        ({"candidates": "joint"}, "`candidates` is for `strategy` 'beam'. Received: .*'joint'"),
         ({"beam_size": 3, "seed": 0}, "`seed` is for `strategy` 'sampling'"),
     ],
 )
 def test_decoding_options_that_mean_nothing_together(values, message):
     with pytest.raises(ValueError, match=message):
         DecodingSection(**values)
+
+
+def test_an_experiment_without_a_corpus():
+    """What `save_to_preset` and an import leave: it translates, and is not trained."""
+    values = {**MINIMAL, "data": {"imported": "a preset"}}
+    experiment = Experiment.from_dict(values)
+    with pytest.raises(ValueError, match="have no corpus: write an experiment of yours.*preset"):
+        experiment.check_files()
+    values["data"]["valid_tsv"] = "x"
+    with pytest.raises(ValueError, match="`data.imported` goes without a corpus"):
+        Experiment.from_dict(values)

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from keras_transformer.experiment.run_folder import create_folder
+from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.presets.record import check_record, write_record
+from keras_transformer_runner.tokenizers import CharacterTokenizer
 
 TOKENIZERS = SimpleNamespace(save=lambda folder: (folder / "tokenizer.model").touch())
 
@@ -25,6 +27,15 @@ def as_on_windows(monkeypatch):
         replace(source, destination)
 
     monkeypatch.setattr(os, "replace", strict)
+
+
+def test_a_run_folder_keeps_the_prefixes_of_its_tokenizers(tmp_path):
+    letters = CharacterTokenizer("abc")
+    Tokenizers(letters.with_prefix([4]), letters.with_prefix([5, 6])).save(tmp_path)
+    loaded = Tokenizers.load(tmp_path)
+    assert [side.prefix_ids for side in loaded] == [(4,), (5, 6)]
+    Tokenizers(letters.with_prefix([4]), letters).save(tmp_path)
+    assert [side.prefix_ids for side in Tokenizers.load(tmp_path)] == [(4,), ()]
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -16,6 +16,9 @@ from keras_transformer import (
     Translator,
 )
 from keras_transformer.export import export_litert, export_saved_model
+from keras_transformer.export.litert import flatbuffer
+from keras_transformer.export.litert.conversion import convert
+from keras_transformer.export.litert.graphs import DeviceModule
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer_runner import Runner
 
@@ -51,6 +54,16 @@ def test_every_option_exports_to_both(name, tokenizer, texts, tmp_path):
     answers = Translator(model, tokenizer, strategy).translate(texts)
     assert len(set(answers)) > len(texts) // 2, answers  # they could differ
     assert Runner(tmp_path / "device").translate(texts) == answers
+
+
+def test_a_bias_of_the_logits_does_not_store_their_table_twice():
+    """Even where a norm before them has a gain and an offset, which a converter would fold in."""
+    options = dict(model_dim=64, num_heads=2, intermediate_dim=16, dropout=0.0, output_bias=True)
+    config = TransformerConfig(vocab_size=251, encoder_layers=1, decoder_layers=1, **options)
+    model = randomise(Transformer(config))
+    content, _ = convert(DeviceModule(model, Greedy()), "float32")
+    size = flatbuffer.weight_bytes(flatbuffer.read(content))
+    assert size < 4 * (model.count_params() + config.vocab_size * config.model_dim // 2)
 
 
 def test_equal_sums_are_ordered_alike_everywhere(tokenizer, texts, tmp_path):

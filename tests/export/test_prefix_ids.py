@@ -17,6 +17,7 @@ from toy_model import talkative_toy
 from keras_transformer import BeamSearch, Greedy, Translator
 from keras_transformer.export import export_litert, export_saved_model
 from keras_transformer.export.litert.graphs import SIGNATURES
+from keras_transformer.export.serving.graphs import ServingModule
 from keras_transformer_runner import Runner
 from keras_transformer_runner.folder import checksums
 from keras_transformer_runner.integrity import sealed
@@ -127,18 +128,13 @@ def test_a_device_searches_by_beams_behind_the_prefix(model, tokenizers, tmp_pat
     same_details(Runner(tmp_path / "device").translate_with_details(TEXTS), expected)
 
 
-def test_a_saved_model_gives_what_python_gives(model, tokenizers, tmp_path):
-    source, target = tokenizers
-    strategy = GREEDY
-    options = dict(samples=TEXTS, strategy=strategy, target_tokenizer=target)
-    options |= dict(warmup_batch_sizes=())
-    report = export_saved_model(model, source, tmp_path / "1", **options)
-    assert report.identical == len(TEXTS)
-    description = json.loads((tmp_path / "1" / "assets.extra" / "serving.json").read_text())
-    assert description["source_prefix_ids"] == list(source.prefix_ids)
-    assert description["target_prefix_ids"] == list(target.prefix_ids)
-    loaded, translator = tf.saved_model.load(str(tmp_path / "1")), live(model, tokenizers, strategy)
-    run = loaded.signatures
+def test_a_server_gives_what_python_gives(model, tokenizers):
+    translator = live(model, tokenizers, GREEDY)
+    check_signatures(ServingModule(translator).signatures, translator)
+
+
+def check_signatures(run, translator):
+    target = translator.target_tokenizer
     found = run["translate"](text=tf.constant(TEXTS), n_best=tf.zeros(len(TEXTS), tf.int32))
     expected = translator.translate_with_details(TEXTS)
     assert [row[0].decode() for row in found["translations"].numpy()] == [
@@ -158,3 +154,16 @@ def test_a_saved_model_gives_what_python_gives(model, tokenizers, tmp_path):
     ):
         assert tuple(row[: len(one.ids)]) == one.ids
         np.testing.assert_allclose(values[: len(one.ids)], one.token_log_probs, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_saved_model_gives_what_python_gives(model, tokenizers, tmp_path):
+    source, target = tokenizers
+    options = dict(samples=TEXTS, strategy=GREEDY, target_tokenizer=target, warmup_batch_sizes=())
+    report = export_saved_model(model, source, tmp_path / "1", **options)
+    assert report.identical == len(TEXTS)
+    description = json.loads((tmp_path / "1" / "assets.extra" / "serving.json").read_text())
+    assert description["source_prefix_ids"] == list(source.prefix_ids)
+    assert description["target_prefix_ids"] == list(target.prefix_ids)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    check_signatures(loaded.signatures, live(model, tokenizers, GREEDY))

@@ -33,7 +33,7 @@ def made_by_torch(repo_root):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("name", ["torch.bin", "torch.safetensors"])
+@pytest.mark.parametrize("name", ["torch.bin", "torch_before_1_6.bin", "torch.safetensors"])
 def test_files_of_torch_are_read_as_they_were(made_by_torch, name):
     arrays = read_arrays(made_by_torch / name)
     assert set(arrays) == set(EXPECTED) and len(arrays) == len(EXPECTED)
@@ -195,7 +195,9 @@ def test_an_npz_with_another_file_in_it(tmp_path):
         read_arrays(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["torch.bin", "torch.safetensors", "a.npz"])
+@pytest.mark.parametrize(
+    "name", ["torch.bin", "torch_before_1_6.bin", "torch.safetensors", "a.npz"]
+)
 def test_damage_is_an_error_or_changes_numbers_only(made_by_torch, tmp_path, name):
     np.savez(tmp_path / "a.npz", **EXPECTED)
     source = made_by_torch / name if name.startswith("torch") else tmp_path / name

@@ -50,8 +50,8 @@ class Named:
         return b"R"
 
 
-def storage(kind="FloatStorage", key="0"):
-    return Named("persistent", ("storage", Named(f"torch.{kind}"), key, "cpu", 12))
+def storage(kind="FloatStorage", key="0", sixth=()):
+    return Named("persistent", ("storage", Named(f"torch.{kind}"), key, "cpu", 12, *sixth))
 
 
 def tensor(offset=0, shape=(4, 3), strides=(3, 1), of=None):
@@ -167,10 +167,6 @@ def test_a_wrong_archive_is_an_error(tmp_path, changes, message):
 
 
 FILES = {
-    "before torch 1.6": (
-        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.",
-        "must be of torch 1.6 or newer.*Save it again",
-    ),
     "of another kind": (b"\x89HDF\r\n", "must be .*safetensors.*begins with b'.x89HDF"),
     "of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "begins with"),
     "cut": (b"PK\x03\x04" + bytes(90), "must be a whole zip file"),
@@ -196,3 +192,55 @@ def test_a_storage_outside_of_its_archive_is_an_error(tmp_path, place):
         ValueError, match="must lie within its file|checksum differs|whole zip file"
     ):
         read_arrays(path)["a"]
+
+
+# --- The format before torch 1.6 -----------------------------------------------------------
+
+MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+
+
+def write_legacy(path, *, version=1001, system=None, state=None, keys=("0",), items=12):
+    parts = [
+        version,
+        {"protocol_version": 1001, "little_endian": True} if system is None else system,
+        {"a": tensor(of=storage(sixth=(None,)))} if state is None else state,
+        list(keys),
+    ]
+    data = struct.pack("<Q", items) + DATA
+    path.write_bytes(MAGIC + b"".join(map(pickled, parts)) + data)
+
+
+def test_a_file_before_torch_1_6_written_by_hand(tmp_path):
+    write_legacy(tmp_path / "a.bin")
+    arrays = read_arrays(tmp_path / "a.bin")
+    np.testing.assert_array_equal(arrays["a"], ROWS, strict=True)
+
+
+LEGACY = {
+    "another version": ({"version": 1000}, "must have version 1001"),
+    "no system": ({"system": []}, "must have version 1001"),
+    "big-endian": ({"system": {"little_endian": False}}, "must be of a little-endian machine"),
+    "no tensors": ({"state": [3]}, "must be a dictionary of tensors"),
+    "a call": (
+        {"state": {"a": Named("os.system", "touch fell")}},
+        "nothing that has to be run. Received: os.system",
+    ),
+    "a view": (
+        {"state": {"a": tensor(of=storage(sixth=(("1", 0, 3),)))}},
+        "must refer to storages only",
+    ),
+    "another key": ({"keys": ["1"]}, "must list the storages of its tensors"),
+    "keys that are none": ({"keys": [0, 0]}, "must list the storages of its tensors"),
+    "too few numbers": ({"items": 11}, "'a' must lie within its storage"),
+    "too many numbers": ({"items": 13}, "the storage '0' must lie within its file"),
+    "numbers without end": ({"items": 2**63}, "the storage '0' must lie within its file"),
+}
+
+
+@pytest.mark.parametrize("changes, message", LEGACY.values(), ids=LEGACY)
+def test_a_wrong_file_before_torch_1_6_is_an_error(tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    write_legacy(tmp_path / "a.bin", **changes)
+    with pytest.raises(ValueError, match=message):
+        read_arrays("a.bin")
+    assert os.listdir() == ["a.bin"]

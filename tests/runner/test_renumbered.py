@@ -1,6 +1,7 @@
 """SentencePiece models with the ids of another model: same pieces, other numbers."""
 
 import io
+import itertools
 import random
 
 import pytest
@@ -14,6 +15,8 @@ from keras_transformer_runner.tokenizers.renumbered import (
     BPE,
     CONTROL,
     UNIGRAM,
+    UNKNOWN,
+    Piece,
     PieceTable,
     renumbered,
 )
@@ -145,16 +148,32 @@ def test_a_bpe_model_keeps_the_pieces_that_others_are_merged_from(bpe):
     full = renumbered(table, ids, special_ids, size)
     kept = {piece: token for piece, token in ids.items() if piece != "▁hou"}
     assert ids["▁hou"] not in full.encode("houses")  # made on the way to it
-    assert renumbered(table, kept, special_ids, size).encode("houses") == full.encode("houses")
+    tokenizer = renumbered(table, kept, special_ids, size)
+    assert tokenizer.encode("houses") == full.encode("houses")
+    assert ids["▁hou"] in full.encode("hou")
+    assert ids["▁hou"] not in tokenizer.encode("hou")
     with pytest.raises(ValueError, match="a BPE model must have an id, .* 1 without one, .*'▁hou'"):
         renumbered(table, kept | {"other": ids["▁hou"]}, special_ids, size)
+    # An id that only BOS has is not free.
+    with pytest.raises(ValueError, match="1 without one, .* and 0 free"):
+        renumbered(table, kept, special_ids._replace(bos_id=ids["▁hou"]), size)
 
 
-def test_equally_good_splits_are_the_same_in_the_graph(unigram):
-    ids, special_ids = shuffled(unigram)
-    tokenizer = renumbered(PieceTable.read(unigram), ids, special_ids, len(ids))
+def test_equally_good_splits_are_the_same_in_the_graph():
+    # "0" + "00" and "00" + "0" are as likely: rounding errors must not decide, whoever adds up.
     rng = random.Random(5)
-    texts = ["".join(rng.choices("0an1h ", k=rng.randint(2, 40))) for _ in range(300)]
+    words = ["".join(word) for n in (1, 2, 3) for word in itertools.product("▁0a", repeat=n)]
+    pieces = [
+        Piece("<unk>", 0.0, UNKNOWN),
+        Piece("</s>", 0.0, CONTROL),
+        Piece("<pad>", 0.0, CONTROL),
+    ]
+    pieces += [Piece(word, -rng.uniform(1, 9) * len(word)) for word in words if word.count("▁") < 2]
+    ids = {piece.text: token for token, piece in enumerate(pieces)}
+    tokenizer = renumbered(
+        PieceTable.make(pieces, UNIGRAM), ids, SpecialIds(2, 0, 2, 1), len(pieces)
+    )
+    texts = ["".join(rng.choices("0a ", k=rng.randint(20, 90))) for _ in range(500)]
     encoded = [tokenizer.encode(text) for text in texts]
     assert tokenizer.tf_encode(tf.constant(texts)).to_list() == encoded
 
@@ -166,6 +185,18 @@ def test_a_table_that_is_written_is_read_again(unigram, bpe):
         again = PieceTable.read(table.to_bytes(SpecialIds(1, 0, 1, 2)))
         assert [piece[::2] for piece in again.pieces] == [piece[::2] for piece in table.pieces]
         assert table.pieces[2].kind == CONTROL and table.pieces[2].text == "</s>"
+
+
+def test_ids_without_a_piece_have_names_of_their_own(unigram):
+    ids, special_ids = shuffled(unigram)
+    size = len(ids)
+    ids |= {f"<unused_{size + 1}>": size, "": size + 2}
+    tokenizer = renumbered(PieceTable.read(unigram), ids, special_ids, size + 4)
+    assert tokenizer.pieces[size:] == [
+        *(f"<unused_{size + 1}>", f"<unused_{size + 1}>_"),
+        *(f"<unused_{size + 2}>", f"<unused_{size + 3}>"),
+    ]
+    assert tokenizer.decode([size + 1, ids["▁dog"], size + 2]) == "dog"
 
 
 def test_ids_are_checked(unigram):

@@ -1,5 +1,6 @@
 """Node, for the tests of the page: its modules, its build script, its sites in a browser."""
 
+import hashlib
 import json
 import pathlib
 import shutil
@@ -36,3 +37,36 @@ def node_json(*arguments, request):
 def build(*arguments):
     """Runs build.mjs."""
     return node(WEB / "build.mjs", *arguments)
+
+
+# --- An exported folder, of a few bytes ----------------------------------------------------
+
+FILES = {"model.tflite": b"model", "tokenizer.json": b'{"format": 1, "type": "bytes"}'}
+METADATA = dict(format=1, signature="translate", mode="int8", max_source_length=512)
+METADATA |= dict(vocab_size=260, target_vocab_size=260, pad_id=0, bos_id=2, eos_id=3)
+METADATA |= dict(search={"extra_length": 50}, open_length=False)
+
+
+def lengths(*sources):
+    """The field of the metadata for these lengths."""
+    rows = [(f"translate_{source}", source, source + 50) for source in sources]
+    return [
+        dict(zip(("signature", "source_length", "target_length"), row, strict=True)) for row in rows
+    ]
+
+
+METADATA["lengths"] = lengths(32, 512)
+OPTIONAL = ("mode", "search", "open_length")  # for Python, or for both
+
+
+def write_export(folder, files=None, **fields):
+    """A folder as `build.mjs` wants it, of a few bytes; a field that is `None` is left out."""
+    folder.mkdir()
+    files = FILES if files is None else files
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    metadata = {**METADATA, "sha256": hashes, **fields}
+    metadata = {name: value for name, value in metadata.items() if value is not None}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    return folder

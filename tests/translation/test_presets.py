@@ -1,5 +1,6 @@
 """Folders of a model, and of a translator: what they hold, and who reads them."""
 
+import dataclasses
 import json
 
 import keras
@@ -11,9 +12,11 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import BeamSearch, Ensemble, Greedy, Sampling
 from keras_transformer.experiment import Experiment, Run, load_run
 from keras_transformer.experiment.figures import best_figures
+from keras_transformer.experiment.sections import DecodingSection
 from keras_transformer.experiment.start import Start
 from keras_transformer.models import LanguageModel, Transformer
 from keras_transformer.translation import Translator
+from keras_transformer.translation.presets import _OF_ANSWERS
 from keras_transformer_runner.tokenizers import BytesTokenizer, CharacterTokenizer
 
 SIZES = dict(model_dim=6, num_heads=2, encoder_layers=1, decoder_layers=1, intermediate_dim=7)
@@ -167,6 +170,13 @@ def test_folders_that_are_refused(tmp_path):
     (tmp_path / "model" / "model.keras").unlink()
     with pytest.raises(FileNotFoundError, match="a preset must hold model.keras, as `save_to_pre"):
         Transformer.from_preset(tmp_path / "model")
+
+
+@pytest.mark.parametrize("search", [Greedy, BeamSearch, Sampling])
+def test_every_option_of_a_search_has_a_key(search):
+    """So that what a preset says of its search is read as `[decoding]` of a run is."""
+    options = {field.name for field in dataclasses.fields(search)} - {*_OF_ANSWERS}
+    assert options <= {field.name for field in dataclasses.fields(DecodingSection)}
 
 
 def test_what_a_search_returns_beside_text_is_not_kept(tmp_path):

@@ -64,6 +64,17 @@ def kernels() -> Mapping[int, object]:
     return _TRACING.get().kernels
 
 
+def unfolded(values):
+    """The values; a product behind them keeps its weights as they are.
+
+    Where a product has a bias of its own, a converter multiplies the gain of the norm before it
+    into its weights, and adds the norm's offset to the bias. A table that is looked up too is then
+    in the file twice.
+    """
+    folds = compiled_for() == ANYTHING and _TRACING.get().weight_folding
+    return ops.maximum(values, _LOWEST) if folds else values
+
+
 def at_run_time(values):
     """The values, which a converter does not know where there is a `zero`."""
     zero = _TRACING.get().zero

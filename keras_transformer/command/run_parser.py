@@ -1,4 +1,6 @@
-"""The arguments of the commands that make a run: `train` and `stop`."""
+"""The arguments of the commands that make a run: `train`, `stop` and `import`."""
+
+from keras_transformer.command import commands
 
 
 def add_train(add_command):
@@ -45,4 +47,27 @@ def add_stop(add_command):
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` is working in")
     command.add_argument(
         "--now", action="store_true", help="stop after the step, and not after the epoch"
+    )
+
+
+def add_import(add_command):
+    """Adds the command `import`; see `add_train`."""
+    command = add_command(
+        "import",
+        "Make a run of a pretrained model: a folder of Hugging Face's (Marian, T5, M2M-100, NLLB, "
+        "mBART-50), or Marian's own.",
+        run=commands.import_model,
+    )
+    command.add_argument("folder", metavar="FOLDER", help="where the model's files are")
+    command.add_argument("run_dir", metavar="RUN", help="new folder for the run")
+    for side in ("source", "target"):
+        command.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help="as the model calls it, such as deu_Latn, where it has several",
+        )
+    command.add_argument(
+        "--samples",
+        metavar="FILE",
+        help="source sentences that exports are compared on; random pieces if not",
     )

@@ -1,0 +1,62 @@
+"""What does not go together in the arguments of `keras-transformer`."""
+
+_OF_LITERT = {
+    "mode": "float32",
+    "signatures": "translate",
+    "lengths": (),
+    "lengths_only": False,
+    "references": None,
+    "calibration": None,
+}
+_MOST_WORKERS = 256  # a slip of the keyboard must not start more
+_SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
+
+
+def usage_problem(arguments):
+    """What does not go together in parsed arguments, as a sentence, or `None`."""
+    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": _of_export}
+    return problems.get(arguments.command, lambda _: None)(arguments)
+
+
+def _of_translate(arguments):
+    if arguments.text and arguments.input:
+        return "translate takes TEXT or --input, not both"
+    if not (arguments.output and arguments.input):
+        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
+        of_files = tuple(getattr(arguments, name) for name in names)
+        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
+            return "--output goes with --input; what says how goes with both"
+    if not 1 <= arguments.workers <= _MOST_WORKERS:
+        return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
+    if arguments.workers > 1 and arguments.beam is not None:
+        return "--workers goes without --beam-pipeline, whose options say how many there are"
+    return None
+
+
+def _of_evaluate(arguments):
+    from keras_transformer.data.readers import holds_both  # which `--help` does not need
+
+    if (arguments.backend == "python") != (arguments.artifact is None):
+        return "--artifact goes with --with savedmodel and --with litert, and they need it"
+    if arguments.artifact:
+        for name in _SEARCH:
+            if getattr(arguments, name) is not None:
+                return f"--{name.replace('_', '-')} of an artifact is chosen by export"
+    if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
+        return "--source goes with --target, but where its name or --format says it has both sides"
+    return None
+
+
+def _of_export(arguments):
+    if arguments.form == "savedmodel":
+        for name, default in _OF_LITERT.items():
+            value = getattr(arguments, name)
+            if value != default:
+                return f"--{name.replace('_', '-')} goes with --to litert"
+    if arguments.lengths_only and (not arguments.lengths or arguments.signatures != "translate"):
+        return "--lengths-only goes with --lengths, and without --signatures all"
+    if arguments.references and not arguments.samples:
+        return "--references goes with --samples"
+    if arguments.ids_only and arguments.form != "savedmodel":
+        return "--ids-only goes with --to savedmodel"
+    return None

@@ -1,0 +1,165 @@
+"""Whether a folder is one that the page can be made of: the rules of Python. Needs Node 20."""
+
+import hashlib
+import io
+import json
+
+import pytest
+import sentencepiece
+from page import FILES, METADATA, OPTIONAL, SCRIPTS, WEB, lengths, node_json, write_export
+
+from keras_transformer_runner.folder import open_folder
+from keras_transformer_runner.tokenizers import BytesTokenizer
+from keras_transformer_runner.tokenizers.base import SpecialIds
+from keras_transformer_runner.tokenizers.renumbered import PieceTable, renumbered
+
+
+def modules(*requests):
+    return node_json(SCRIPTS / "modules.mjs", WEB / "site", request=requests)
+
+
+@pytest.fixture
+def fake_export(tmp_path):
+    return write_export(tmp_path / "export")
+
+
+def sentence_pieces(**options):
+    """A SentencePiece model's bytes."""
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["abc def"] * 5),
+        model_writer=content,
+        **dict(vocab_size=12, model_type="char", minloglevel=2, hard_vocab_limit=False),
+        **{**dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3), **options},
+    )
+    return content.getvalue()
+
+
+PIECES = {"model.tflite": b"model", "tokenizer.model": sentence_pieces()}
+NO_BOS = {"model.tflite": b"model", "tokenizer.model": sentence_pieces(bos_id=-1, eos_id=2)}
+WORDS = b'{"format": 1, "type": "vocabulary", "words": ["a", "b"], "joiner": "@@"}'
+HASH = hashlib.sha256(b"x").hexdigest()
+BYT5 = {"model.tflite": b"model", "tokenizer.json": BytesTokenizer(layout="byt5").to_bytes()}
+
+
+def renumbered_pieces():
+    """A SentencePiece model with the ids of another model, whose BOS is EOS."""
+    table = PieceTable.read(sentence_pieces())
+    ids = {piece.text: 30 - token for token, piece in enumerate(table.pieces)}
+    special_ids = SpecialIds(pad_id=30, unk_id=29, bos_id=27, eos_id=27)
+    return renumbered(table, ids, special_ids, 31).with_prefix([3]).to_bytes()
+
+
+RENUMBERED = {"model.tflite": b"model", "tokenizer.model": renumbered_pieces()}
+GOOD = {
+    "as it is": {},
+    "bytes of ByT5": dict(files=BYT5, vocab_size=384, target_vocab_size=384, bos_id=0, eos_id=1),
+    "renumbered": dict(
+        files=RENUMBERED,
+        **dict(vocab_size=31, target_vocab_size=31, pad_id=30, bos_id=27, eos_id=27),
+        **dict(source_prefix_ids=[3], target_prefix_ids=[3]),
+    ),
+    "labels": dict(labels=["a"]),
+    "an open length alone": dict(lengths=None, open_length=None),
+    "open lengths too": dict(lengths=lengths(32), open_length=True),
+    "pieces": dict(files=PIECES, vocab_size=11, target_vocab_size=11),
+    "no bos": dict(files=NO_BOS, vocab_size=10, target_vocab_size=10, bos_id=0, eos_id=2),
+    "a target": dict(files={**FILES, "target_tokenizer.json": WORDS}, target_vocab_size=6),
+}
+BAD = {
+    **{f"no {name}": {name: None} for name in METADATA if name not in OPTIONAL},
+    "lengths too short": dict(lengths=lengths(32)),
+    "lengths too long": dict(lengths=lengths(32, 513), open_length=True),
+    "lengths that fall": dict(lengths=lengths(512, 32)),
+    "a length twice": dict(lengths=lengths(512, 512)),
+    "a length of nothing": dict(lengths=lengths(0, 512)),
+    "a length of another name": dict(lengths=[{**lengths(512)[0], "signature": "translate"}]),
+    "a length that is a text": dict(lengths=[{**lengths(512)[0], "target_length": "9"}]),
+    "a length without a target": dict(lengths=[{"signature": "translate_512"}]),
+    "lengths that are no list": dict(lengths={}),
+    "a number as flag": dict(open_length=1),
+    **{name: dict(files={**FILES, name: b"x"}) for name in ("index.html", "model.js", "a b")},
+    **{name: dict(sha256={**dict.fromkeys(FILES, HASH), name: HASH}) for name in ("..", "../x")},
+    "another format": dict(format=2),
+    "a text as format": dict(format="1"),
+    "a text as size": dict(vocab_size="260"),
+    "a flag as id": dict(pad_id=False),
+    "a list of hashes": dict(sha256=["model.tflite"]),
+    "no files": dict(sha256={}),
+    "no model": dict(files={"tokenizer.json": FILES["tokenizer.json"]}),
+    "no tokenizer": dict(files={"model.tflite": b"model"}),
+    "a target alone": dict(files={"model.tflite": b"model", "target_tokenizer.json": WORDS}),
+    "two tokenizers": dict(files={**FILES, "tokenizer.model": PIECES["tokenizer.model"]}),
+    "two targets": dict(
+        files={**FILES, "target_tokenizer.json": WORDS} | {"target_tokenizer.model": b""}
+    ),
+    "labels that are none": dict(labels=[1]),
+    "another size": dict(vocab_size=259),
+    "another target size": dict(target_vocab_size=259),
+    "another id": dict(eos_id=4),
+    "another size of pieces": dict(files=PIECES),
+    "a damaged tokenizer": dict(files={**FILES, "tokenizer.json": b"{"}),
+    "pieces cut short": dict(files={**PIECES, "tokenizer.model": PIECES["tokenizer.model"][:99]}),
+    "another tokenizer": dict(files={**FILES, "tokenizer.json": b'{"format": 1, "type": "x"}'}),
+}
+
+
+def test_a_folder_is_taken_where_python_takes_it(tmp_path):
+    """`device_folder.py` and `device_folder.mjs` hold the same rules."""
+    cases = {**GOOD, **BAD}
+    folders = [
+        write_export(tmp_path / str(index), **each) for index, each in enumerate(cases.values())
+    ]
+    (answers,) = modules(dict(kind="folders", folders=[str(folder) for folder in folders]))
+    for name, folder, answer in zip(cases, folders, answers, strict=True):
+        if name in GOOD:
+            open_folder(folder)
+            assert answer == [
+                "metadata.json",
+                *json.loads((folder / "metadata.json").read_text())["sha256"],
+            ], name
+            continue
+        with pytest.raises((ValueError, FileNotFoundError)):
+            open_folder(folder)
+        assert "error" in answer, name
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (BAD["index.html"], 'must list model.tflite and one tokenizer a side. Received: ["index'),
+        (BAD["another format"], "must have format 1. Received: 2"),
+        (BAD["a text as size"], "Missing or of another type: vocab_size"),
+        (dict(signature="generate"), 'with the signature "translate". Received: "generate"'),
+        (dict(mode=None, search={}), "Missing or of another type: mode, search"),
+        (dict(labels=[1]), "`labels` must be a list of strings. Received: [1]"),
+        (
+            BAD["another id"],
+            "pad_id, bos_id, eos_id. Received: 260, 0, 2, 4, and in the tokenizer 260",
+        ),
+        (
+            BAD["another tokenizer"],
+            "tokenizer.json must be a tokenizer. Received: format=1, type=x",
+        ),
+        (
+            BAD["lengths that fall"],
+            "`lengths` must list signatures, shortest first, up to `max_source_length`. Received: ",
+        ),
+        (BAD["pieces cut short"], "must be a tokenizer. Received: a protobuf that ends early"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said(fields, message, tmp_path):
+    (((answer,),)) = modules(
+        dict(kind="folders", folders=[str(write_export(tmp_path / "x", **fields))])
+    )
+    assert message in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"[]", "Received: no JSON object"), (b"null", "no JSON object"), (b"{\xff}", "Received: ")],
+)
+def test_metadata_must_be_an_object(content, message, fake_export):
+    (fake_export / "metadata.json").write_bytes(content)
+    ((answer,),) = modules(dict(kind="folders", folders=[str(fake_export)]))
+    assert "must be the metadata of an export. " in answer["error"] and message in answer["error"]

@@ -57,7 +57,7 @@ def main():
         for _ in range(arguments.rounds)
     ]
     report = {
-        "options": reporting.options_of(arguments),
+        "options": reporting.options_of(arguments) | {"tool": os.path.basename(arguments.tool[-1])},
         "processor": reporting.processor(),
         "lines": len(lines),
         "texts as the Python runner's": same_texts(rounds),

@@ -4,9 +4,11 @@ It spells words in capitals, each letter moved on by one: "ab c" -> "BC D". So a
 sources do, and lie far enough from each other for 8-bit weights.
 """
 
+import functools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -207,3 +209,45 @@ def run_json(run_python):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def native_build(tmp_path_factory):
+    """The folder with the native core."""
+    import native_core
+
+    java = ["-DKT_JNI=ON"] if shutil.which("javac") else []
+    library = f"-DLITERT_LIBRARY={native_core.litert()}"
+    return native_core.build(tmp_path_factory.mktemp("native"), library, *java)
+
+
+@pytest.fixture(scope="session")
+def native_call(native_build):
+    """Results of its functions: `native_call(folder, calls)`."""
+    import native_core
+
+    return functools.partial(native_core.call, native_build)
+
+
+@pytest.fixture(scope="session")
+def native_tool(native_build):
+    """Its command: `native_tool(folder, ..., text=...)`."""
+    import native_core
+
+    return functools.partial(native_core.tool, native_build)
+
+
+@pytest.fixture(scope="session")
+def native_words(tmp_path_factory):
+    """A folder of words in int8."""
+    import native_core
+
+    return native_core.words_folder(tmp_path_factory.mktemp("words") / "device")
+
+
+@pytest.fixture(scope="session")
+def native_pieces(tmp_path_factory):
+    """A folder of pieces, with beams."""
+    import native_core
+
+    return native_core.pieces_folder(tmp_path_factory.mktemp("pieces") / "device")

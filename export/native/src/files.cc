@@ -60,6 +60,9 @@ void File::check(const std::string& sha256) const {
 #endif
   Sha256 digest;
   read(kBlock, [&](const char* bytes, size_t count) { digest.update(bytes, count); });
+#ifdef POSIX_FADV_NORMAL
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_NORMAL);
+#endif
   const std::string received = digest.hexadecimal();
   if (received != sha256) {
     fail(path_, " must be the file that metadata.json was written for: it is damaged or belongs to ",

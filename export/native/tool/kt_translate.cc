@@ -23,33 +23,38 @@ std::string one_line(std::string text, bool has_columns = false) {
   return text;
 }
 
-int write_piece(void*, const char* piece, size_t size) {
-  const std::string line = one_line({piece, size});
-  return std::fwrite(line.data(), 1, line.size(), stdout) < line.size() || std::fflush(stdout);
+bool write(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && !std::fflush(stdout);
 }
 
+int write_piece(void*, const char* piece, size_t size) { return !write(one_line({piece, size})); }
+
+std::string row_of(const kt_translation& each) {
+  char score[64];
+  std::snprintf(score, sizeof score, "%.4f\t", static_cast<double>(each.score));
+  return score + one_line({each.text, each.text_size}, true) + "\n";
+}
+
+// Whether there is an answer to write, which may be in vain: see `main`.
 bool write_answers(kt_translator* translator, const std::string& text, int n_best, bool streams) {
   if (streams) {
-    if (kt_stream(translator, text.data(), text.size(), write_piece, nullptr)) return false;
-    return std::putchar('\n') != EOF;
+    const int status = kt_stream(translator, text.data(), text.size(), write_piece, nullptr);
+    write("\n");
+    return !status;
   }
   if (n_best) {
     kt_translations* found = kt_n_best(translator, text.data(), text.size(), n_best);
-    for (size_t i = 0; found && i < found->count; ++i) {
-      const kt_translation& each = found->items[i];
-      const std::string line = one_line({each.text, each.text_size}, true);
-      std::printf("%.4f\t", static_cast<double>(each.score));
-      std::cout << line << '\n';
-    }
-    const bool is_done = found;
+    for (size_t i = 0; found && i < found->count; ++i) write(row_of(found->items[i]));
+    const bool is_there = found;
     kt_free_translations(found);
-    return is_done;
+    return is_there;
   }
   size_t size;
   char* answer = kt_translate(translator, text.data(), text.size(), &size);
-  if (answer) std::cout << one_line({answer, size}) << std::endl;
+  if (answer) write(one_line({answer, size}) + "\n");
+  const bool is_there = answer;
   kt_free(answer);
-  return answer;
+  return is_there;
 }
 
 }  // namespace
@@ -71,11 +76,13 @@ int main(int count, char** arguments) {
 
   kt_translator* translator = kt_open(folder, threads);
   bool is_well = translator;
-  for (std::string line; is_well && std::getline(std::cin, line);) {
+  for (std::string line; is_well && !std::ferror(stdout) && std::getline(std::cin, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     is_well = write_answers(translator, line, n_best, streams);
   }
-  if (!is_well) std::fprintf(stderr, "kt-translate: error: %s\n", kt_error());
+  const bool is_full = std::ferror(stdout);
+  const char* fault = is_full ? "standard output must take what is written" : kt_error();
+  if (is_full || !is_well) std::fprintf(stderr, "kt-translate: error: %s\n", fault);
   kt_close(translator);
-  return !is_well;
+  return is_full || !is_well;
 }

@@ -127,7 +127,8 @@ class Library:
     def null(self, name):
         """A call without a translator."""
         function = getattr(self.c, name)
-        self.check(function(None, b"a", ctypes.c_size_t(1), None, 0) not in (-1, None, 0))
+        found = function(None, b"a", ctypes.c_size_t(1), None, 0)
+        self.check(bool(found) and found != -1)
 
     def result(self, call):
         name, *arguments = call

@@ -6,8 +6,8 @@ Three folders of one model with random int8 weights: with the open signature alo
 32, 128 and 512 tokens beside it, and with these three alone. Fresh processes translate from text to
 text, greedily, one sentence at a time on one thread, by `Runner`, with and without a weight cache
 that is there already: either short sentences only (12 to 28 ids, padded to 32), or sentences of
-three lengths in turns. What counts is the peak of resident memory (`VmHWM`, so Linux only) and the
-best time of each sentence, as ratios to the open signature's in the same round.
+three lengths. What counts is the peak of resident memory (`VmHWM`, so Linux only) and the
+processor's time, as ratios to the open signature's in the same round.
 """
 
 import argparse
@@ -31,20 +31,20 @@ _WORK = """
 import json, re, sys, time
 import sentencepiece
 from keras_transformer_runner.runner import Runner
-texts = json.load(open(sys.argv[1]))
+tasks = json.load(open(sys.argv[1]))
 runner = Runner(sys.argv[2], weight_cache=sys.argv[3] if len(sys.argv) > 3 else None)
-runner.translate(texts)
-total = 0.0
-for text in texts:
+runner.translate([text for texts in tasks.values() for text in texts])
+figures = {}
+for name, texts in tasks.items():
     passes = []
     for _ in range(3):
-        start = time.perf_counter()
-        runner.translate([text])
-        passes.append(time.perf_counter() - start)
-    total += min(passes)
+        start = time.process_time()
+        runner.translate(texts)
+        passes.append(time.process_time() - start)
+    figures[f"seconds, {name}"] = min(passes)
 status = open("/proc/self/status").read()
-peak = int(re.search(r"^VmHWM:\\s+(\\d+) kB", status, re.M)[1]) / 1024
-print(json.dumps({"MiB": peak, "seconds": total}))
+figures["MiB"] = int(re.search(r"^VmHWM:\\s+(\\d+) kB", status, re.M)[1]) / 1024
+print(json.dumps(figures))
 """
 
 
@@ -75,11 +75,12 @@ def main():
 
 def write_tasks(tokenizer, texts, folder):
     """Files of sentences by what they are."""
-    rng, longer = np.random.default_rng(2), []
-    for length in (90, 300):
-        ids = rng.integers(5, tokenizer.vocab_size, length).tolist()
-        longer.append(tokenizer.decode(ids)[: length - 2])
-    tasks = {"short sentences": texts[:8], "all lengths": [texts[0], *longer, texts[1]]}
+    rng, short = np.random.default_rng(2), {"12 to 28 ids": texts[:8]}
+    longer = {
+        f"{length} ids": [tokenizer.decode(rng.integers(5, tokenizer.vocab_size, length).tolist())]
+        for length in (90, 300)
+    }
+    tasks = {"short sentences": short, "all lengths": short | longer}
     for name, each in tasks.items():
         (folder / f"{name}.json").write_text(json.dumps(each))
     return {name: folder / f"{name}.json" for name in tasks}

@@ -149,6 +149,7 @@ def test_whatever_is_imported_is_named_by_one_extra(wheel, repo_root):
     roots = [repo_root / name for name in (*PACKAGES, "export", "examples", "tests")]
     files = [path for root in roots for path in root.rglob("*.py")]
     files = [path for path in files if "node_modules" not in path.parts]
+    files.remove(repo_root / "tests/interop/make_fixtures.py")  # run by hand, with torch
     examples, tests = roots[-2:]
     ours = {*PACKAGES, *(path.stem for path in files if path.is_relative_to(examples))}
     ours |= {path.stem for path in files if path.is_relative_to(tests)}

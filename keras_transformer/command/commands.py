@@ -305,6 +305,8 @@ def export(arguments):
     run = _load_run(arguments)
     longest = arguments.max_source_length
     longest = run.max_source_length if longest is None else longest
+    if arguments.lengths_only:
+        longest = min(longest, arguments.lengths[-1])
     options = {
         "samples": listed_lines(arguments.samples) or run.samples_within(longest),
         "strategy": run.strategy,

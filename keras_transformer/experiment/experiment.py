@@ -134,7 +134,9 @@ class Experiment:
             for name, value in config.to_dict().items()
             if value is not None and name not in own
         }
-        if config.embedding_sharing == "all":  # which two vocabularies cannot have
+        if config.embedding_sharing == "all" and config.target_vocab_size is None:
+            # Two vocabularies cannot have that, but for tokenizers of the same ids, as in models
+            # of several languages.
             del fields["embedding_sharing"]
         # All fields are given, so the preset decides none.
         return dataclasses.replace(self, model={"preset": "tiny", **fields, **self.model})

@@ -113,9 +113,9 @@ def _embeddings(settings, kind):
     target_size = settings.take("decoder_vocab_size", sizes["vocab_size"])
     shares_sides = settings.take("share_encoder_decoder_embeddings", True, bool)
     is_tied = settings.take("tie_word_embeddings", True, bool)
-    if not shares_sides:
-        sizes["target_vocab_size"] = target_size
-    elif target_size != sizes["vocab_size"]:
+    # Also where one table serves both: each side has a tokenizer of its own.
+    sizes["target_vocab_size"] = target_size
+    if shares_sides and target_size != sizes["vocab_size"]:
         raise ValueError(
             f"{settings.origin}: `decoder_vocab_size` must be `vocab_size` where one table serves "
             f"both. Received: {target_size} and {sizes['vocab_size']}"

@@ -70,8 +70,7 @@ def from_marian(
     Each setting must be understood and each tensor used. Positions are Marian's own, which differ
     a little from those that converters to Hugging Face's and CTranslate2's format write. Models
     with self-attention or an SSRU in the decoder are read, in floating-point numbers; files that
-    are quantized (`.bin`) are not, and neither is a lexical shortlist: `allowed_ids` of `decode`
-    and `Translator` is ours.
+    are quantized (`.bin`) are not. A lexical shortlist is for `interop.lexical_shortlist`.
 
     Args:
         path: The `.npz`, or a folder that holds it, the vocabularies, and a `decoder.yml` if there
@@ -301,7 +300,10 @@ def _search(decoder, unk_id):
         "its source (`extra_length`)"
     )
     if decoder.take("shortlist", [], None):
-        left.append("the lexical shortlist: `allowed_ids` of `decode` and `Translator` is ours")
+        left.append(
+            "the lexical shortlist: `interop.lexical_shortlist` makes `allowed_ids` of it, for "
+            "`decode` and `Translator`"
+        )
     decoder.check_all_read(_MEANINGLESS)
     return DecodingSection(**options), left
 

@@ -78,6 +78,7 @@ else otherwise. Received: 's2s'
         settings.must_be(**{"input-types": ["sequence", "sequence"]})
     return {
         "vocab_size": rows + 1,
+        "target_vocab_size": rows + 1,  # of a tokenizer of its own
         "pad_id": rows,
         "bos_id": rows,
         "embedding_sharing": sharing,

@@ -18,6 +18,7 @@ _MEANINGLESS = frozenset(
         *("n_positions", "task_specific_params", "tf_legacy_loss", "save_step", "license"),
         *("force_bos_token_to_be_generated", "remove_invalid_values", "_attn_implementation"),
         *("_commit_hash", "_from_model_config", "attn_implementation", "language"),
+        *("cache_implementation", "return_legacy_cache", "output_logits", "low_memory"),
     )
 )
 # Keys of old files, or of what other models have, with the one value that is implied here.

@@ -106,6 +106,19 @@ def test_export_bounds_the_source(run_dir, tmp_path, fails, monkeypatch, form):
     assert line.endswith("tokens. Received: max_source_length=1")
 
 
+def test_lengths_alone_bound_the_source(run_dir, tmp_path, fails, monkeypatch):
+    def export(model, tokenizer, path, *, samples, max_source_length, lengths, lengths_only, **_):
+        longest = max(len(tokenizer.encode(sample)) + 1 for sample in samples)
+        fits = longest <= max_source_length
+        raise RuntimeError(f"{lengths} {lengths_only} {max_source_length} {fits}")
+
+    name = "keras_transformer.export.litert.export_translator.export_litert"
+    monkeypatch.setattr(name, export)
+    command = ["export", run_dir, tmp_path / "new", "--to", "litert", "--lengths", "5,8"]
+    assert fails(*command).endswith("error: (5, 8) False 1024 True")
+    assert fails(*command, "--lengths-only").endswith("error: (5, 8) True 8 True")
+
+
 def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root):
     script = (
         "import sys, time; from keras_transformer.command import cli\n"

@@ -33,4 +33,4 @@ def test_an_imported_run_has_no_corpus_to_train_on(fails, tmp_path):
     experiment = tmp_path / "experiment.toml"
     experiment.write_text('[data]\nimported = "that of x"\n[training]\nmax_epochs = 1\n')
     line = fails("train", experiment, tmp_path / "new")
-    assert "an imported run has no corpus: write an experiment of your own" in line
+    assert "an imported run have no corpus" in line and "`training.start_from`" in line

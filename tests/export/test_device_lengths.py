@@ -5,8 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
+from toy_model import randomise
 
-from keras_transformer import BeamSearch, Translator
+from keras_transformer import BeamSearch, Greedy, Transformer, TransformerConfig, Translator
 from keras_transformer.export import export_litert
 from keras_transformer.export.litert import flatbuffer, lengths
 from keras_transformer.export.litert.export_translator import PythonAnswers
@@ -42,6 +43,22 @@ def graph_of(path):
     return flatbuffer.read((path / "model.tflite").read_bytes())
 
 
+def tables(graph, lengths):
+    """The shapes of constants with one of these lengths and another axis."""
+    constants = [
+        tensor.shape
+        for each in graph.subgraphs
+        for tensor in each.tensors
+        if tensor.shape is not None and graph.buffers[tensor.buffer].data is not None
+    ]
+    assert len(constants) > 50
+    return [
+        shape.tolist()
+        for shape in constants
+        if np.sum(shape > 1) > 1 and set(lengths) & set(shape.tolist())
+    ]
+
+
 # --- What is in the file -------------------------------------------------------------------
 
 
@@ -65,15 +82,7 @@ def test_the_metadata_list_what_the_file_has(both, alone):
 def test_lengths_share_the_weights_and_bring_no_tables(both, device):
     sizes = [flatbuffer.weight_bytes(graph_of(path)) for path in (device.path, both)]
     assert sizes[1] < sizes[0] + 3000  # shapes, and rows of pads or of places
-    graph, known = graph_of(both), {*LENGTHS, *(length + 50 for length in LENGTHS)}
-    constants = [
-        tensor.shape
-        for each in graph.subgraphs
-        for tensor in each.tensors
-        if tensor.shape is not None and graph.buffers[tensor.buffer].data is not None
-    ]
-    tables = [shape for shape in constants if sum(shape > 1) > 1 and known & set(shape.tolist())]
-    assert len(constants) > 100 and tables == []
+    assert tables(graph_of(both), {*LENGTHS, *(length + 50 for length in LENGTHS)}) == []
 
 
 def test_no_copy_stands_at_a_border(both):
@@ -88,6 +97,30 @@ def test_the_first_signature_without_a_name_takes_every_source(alone):
     assert [each.signatureKey for each in graph.signatureDefs] == [b"translate_70", b"translate_9"]
     assert graph.signatureDefs[0].subgraphIndex == 0
     assert graph.subgraphs[0].tensors[graph.subgraphs[0].inputs[0]].shape.tolist() == [1, LONGEST]
+
+
+VARIANTS = {
+    "learned": dict(positions="learned", max_positions=37),
+    "rotary": dict(positions="rotary", key_dim=14),
+    "relative": dict(positions="relative"),
+    "alibi": dict(positions="alibi"),
+    "first_position": dict(positions="tensor2tensor", first_position=2),
+    "window": dict(attention_window=3),
+    "recurrence": dict(decoder_recurrence="ssru"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_hangs_on_positions_is_no_table_either(name, tokenizer, texts, tmp_path):
+    options = dict(vocab_size=tokenizer.vocab_size, model_dim=26, num_heads=2, dropout=0.0)
+    options |= dict(intermediate_dim=15, encoder_layers=1, decoder_layers=1)
+    options |= {each: getattr(tokenizer, each) for each in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    model = randomise(Transformer(TransformerConfig(**options, **VARIANTS[name])), seed=1)
+    options = dict(lengths=(23,), lengths_only=True, strategy=Greedy(extra_length=6))
+    report = export_litert(model, tokenizer, tmp_path / "device", samples=texts[:9], **options)
+    assert report.identical == 9
+    assert tables(graph_of(tmp_path / "device"), (23, 29, 45)) == []
 
 
 # --- The same answers ----------------------------------------------------------------------

@@ -50,6 +50,7 @@ def test_steps_are_the_full_pass_and_a_stream_is_the_translation(steps, recurren
     inputs = {"source_ids": np.array([ids]), "target_ids": np.array([target])}
     expected = keras.ops.convert_to_numpy(recurrent(inputs, training=False))[0]
     state = steps._run("encode", source_ids=np.array([ids], "int32"))
+    state |= steps._empty_caches(len(ids) + 50)
     del state["limit"]
     for position, token in enumerate(target):
         last = dict(token_ids=np.array([[token]], "int32"), position=np.array([position], "int32"))

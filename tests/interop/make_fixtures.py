@@ -333,6 +333,18 @@ def main():
         early_stopping=True,
     )
     write(
+        "byt5",
+        functools.partial(t5, vocab_size=384, num_layers=3, **gated),
+        config=dict(
+            tie_word_embeddings=False,
+            scale_decoder_outputs="left out",
+            tokenizer_class="ByT5Tokenizer",
+        ),
+        generation={**plain, **beam},
+        dtype=torch.float16,
+        early_stopping=True,
+    )
+    write(
         "mt5",
         mt5,
         config=dict(tie_word_embeddings=False, tokenizer_class="T5Tokenizer"),

@@ -1,30 +1,32 @@
 """Marian's own models: logits of its formulas, ids of its vocabularies, and what is refused."""
 
-import re
-
 import ctranslate2
 import numpy as np
 import pytest
 from ctranslate2.converters import MarianConverter
 from toy_marian import (
     DIM,
-    SETTINGS,
     VOCAB,
+    WORDS,
     Marian,
-    random_arrays,
+    write_folder,
     write_model,
-    write_pieces,
 )
 
-from keras_transformer import BeamSearch, Greedy, align, load_run
+from keras_transformer import (
+    BeamSearch,
+    Greedy,
+    align,
+    export_litert,
+    export_saved_model,
+    load_run,
+)
 from keras_transformer.interop import from_pretrained
 from keras_transformer.interop.marian import from_marian
-from keras_transformer.interop.marian_yaml import read_settings, read_vocabulary
+from keras_transformer_runner import Runner
 from keras_transformer_runner.tokenizers.renumbered import PieceTable
 
 SELF_ATTENTION = {"transformer-decoder-autoreg": "self-attention", "dec-cell": "gru"}
-DECODER = "beam-size: 4\nnormalize: 1\nword-penalty: 0\nmini-batch: 16\nrelative-paths: true\n"
-WORDS = [f"{a}{b} {c}{a}" for a in "abcd" for b in "efg" for c in "hij"]
 KINDS = {
     "student": {},
     "teacher": {**SELF_ATTENTION, "transformer-ffn-activation": "swish"},
@@ -48,25 +50,10 @@ KINDS = {
 }
 
 
-def write(folder, settings=None, decoder=DECODER, vocabularies=("vocab.spm",), **changes):
-    """A folder as people have it; returns the settings and the arrays in it."""
-    folder.mkdir(exist_ok=True)
-    settings = {**SETTINGS, **(settings or {})}
-    positions = 20 if settings["transformer-train-position-embeddings"] else None
-    arrays = {**random_arrays(settings, positions=positions), **changes}
-    arrays = {name: array for name, array in arrays.items() if array is not None}
-    write_model(folder / "model.npz", settings, arrays)
-    for name in vocabularies:
-        write_pieces(folder / name, WORDS if name != "target.spm" else WORDS[::-1])
-    if decoder is not None:
-        (folder / "decoder.yml").write_text(decoder)
-    return settings, arrays
-
-
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
     folder = tmp_path_factory.mktemp("marian") / "student"
-    return folder, *write(folder)
+    return folder, *write_folder(folder)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +75,7 @@ def logits(model, source, target):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_marians(kind, tmp_path):
-    settings, arrays = write(tmp_path / "model", KINDS[kind])
+    settings, arrays = write_folder(tmp_path / "model", KINDS[kind])
     model = from_marian(tmp_path / "model").model
     rng, theirs = np.random.default_rng(3), Marian(settings, arrays)
     for source, target in zip(rows(rng, (5, 1, 9)), rows(rng, (4, 8, 1)), strict=True):
@@ -109,7 +96,7 @@ def test_alignments_are_those_of_the_last_block_and_first_head(student, imported
 
 def test_equals_ctranslate2_where_that_has_the_model(tmp_path):
     """It has self-attention alone, and other positions: those of Marian are given in a table."""
-    settings, arrays = write(tmp_path / "model", SELF_ATTENTION)
+    settings, arrays = write_folder(tmp_path / "model", SELF_ATTENTION)
     half, places = DIM // 2, np.arange(64)
     angles = np.outer(places, 10000.0 ** (-np.arange(half) / (half - 1)))
     table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
@@ -157,7 +144,7 @@ def test_the_search_is_that_of_the_decoder_file(imported, tmp_path):
     )
     assert "max-length-factor" in str(imported.report)
     options = "beam-size: 1\nallow-unk: true\nshortlist: [lex.bin, false]\nmax-length-factor: 2.0\n"
-    write(tmp_path / "model", decoder=options)
+    write_folder(tmp_path / "model", decoder=options)
     found = from_marian(tmp_path / "model")
     assert found.search == Greedy()
     assert "lexical shortlist" in str(found.report) and "= 2.0" in str(found.report)
@@ -174,10 +161,22 @@ def test_a_run_of_it_translates_alike(student, imported, tmp_path):
     assert run.translator().translate(texts) == answers
 
 
+@pytest.mark.slow
+def test_a_student_exports_to_both_with_the_same_answers(imported, tmp_path):
+    texts, folder = WORDS[:8], tmp_path / "device"
+    options = dict(samples=texts, strategy=imported.search)
+    model, tokenizer = imported.model, imported.tokenizer
+    served = export_saved_model(model, tokenizer, tmp_path / "served", **options)
+    device = export_litert(model, tokenizer, folder, **options)
+    assert served.identical == device.identical == len(texts)
+    assert Runner(folder).translate(texts) == imported.translator().translate(texts)
+    export_litert(model, tokenizer, tmp_path / "int8", mode="int8", **options)  # keeps its promise
+
+
 def test_a_vocabulary_of_yaml_beside_two_piece_models(tmp_path):
     """As OPUS-MT has it: joint ids, in another order than the models' own."""
     folder = tmp_path / "model"
-    write(folder, vocabularies=("source.spm", "target.spm"), decoder=None)
+    write_folder(folder, vocabularies=("source.spm", "target.spm"), decoder=None)
     tables = {
         side: [
             piece.text for piece in PieceTable.read((folder / f"{side}.spm").read_bytes()).pieces
@@ -207,150 +206,3 @@ def test_a_vocabulary_of_yaml_beside_two_piece_models(tmp_path):
 
 def yaml_piece(piece):
     return '"' + piece.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-# --- What is refused -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"type": "s2s"}, "`type` must be 'transformer'.*Received: 's2s'"),
-        ({"transformer-ffn-activation": "gelu"}, r"must be one of \('relu', 'swish'\).*sigmoid"),
-        ({"transformer-ffn-activation": "tanh"}, "`transformer-ffn-activation`.*Received: 'tanh'"),
-        ({"transformer-postprocess": "dhn"}, "`transformer-preprocess` and .*Received: '' and 'dh"),
-        ({"transformer-postprocess-emb": "a"}, "`transformer-postprocess-emb` must be one of"),
-        ({"transformer-postprocess-top": "a"}, "`transformer-postprocess-top` must be one of"),
-        ({"transformer-decoder-autoreg": "average-attention"}, "`transformer-decoder-autoreg` mu"),
-        ({"dec-cell": "sru"}, "`dec-cell` must be 'ssru'.*Received: 'sru'"),
-        ({"transformer-rnn-projection": True}, "`transformer-rnn-projection` must be False"),
-        ({"transformer-ffn-depth": 3}, "`transformer-ffn-depth` must be 2"),
-        ({"transformer-decoder-ffn-depth": 3}, "`transformer-decoder-ffn-depth` must be 2"),
-        ({"transformer-decoder-dim-ffn": 7}, "`transformer-decoder-dim-ffn` must be 13"),
-        ({"transformer-tied-layers": [1, 1]}, r"`transformer-tied-layers` must be \[\]"),
-        ({"transformer-guided-alignment-layer": 3}, "`transformer-guided-alignment-layer` must be"),
-        ({"input-types": ["class"]}, "`input-types` must be"),
-        ({"right-left": True}, "`right-left` must be False"),
-        ({"lemma-dim-emb": 4}, "`lemma-dim-emb` must be 0"),
-        ({"transformer-heads": "8x"}, "`transformer-heads` must be of type int. Received: '8x'"),
-        ({"transformer-moe": 4}, "a setting must be one that is understood.*transformer-moe=4"),
-    ],
-    ids=lambda value: "=".join(map(str, *value.items())) if isinstance(value, dict) else "",
-)
-def test_settings_that_ours_cannot_have(changes, message, student, tmp_path):
-    settings = {**SETTINGS, **changes}
-    arrays = random_arrays(SETTINGS)
-    write_model(tmp_path / "model.npz", settings, arrays)
-    with pytest.raises(ValueError, match=message):
-        from_marian(tmp_path / "model.npz", vocabularies=[student[0] / "vocab.spm"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"decoder_l2_rnn_Wf": None}, "must hold the tensor 'decoder_l2_rnn_Wf'"),
-        ({"encoder_l3_self_Wq": np.ones((DIM, DIM))}, "others: encoder_l3_self_Wq"),
-        ({"decoder_l1_rnn_W": np.ones((DIM, 3), "float32")}, r"'decoder_l1_rnn_W' must have the"),
-        ({"decoder_ff_logit_out_b": np.ones((1, 7), "float32")}, "must have 40 numbers. Received"),
-        ({"decoder_l1_rnn_W": np.ones((DIM, DIM), "int8")}, "not quantized. Received: int8"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
-)
-def test_tensors_that_do_not_fit(changes, message, tmp_path):
-    write(tmp_path / "model", **changes)
-    with pytest.raises(ValueError, match=message):
-        from_marian(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("decoder", "message"),
-    [
-        ("word-penalty: 0.5\n", "`word-penalty` must be 0.*Received: 0.5"),
-        ("beam-size: 4\nfancy: 1\n", "a setting must be one that is understood. Received: fancy=1"),
-        ("beam-size: many\n", "`beam-size` must be of type int. Received: 'many'"),
-        ("vocabs: [a.spm, b.spm, c.spm]\n", "one for each: name them.*Received: .*'c.spm'"),
-        ("beam-size: {a: 1}\n", "decoder.yml: line 1 must be a setting of one level"),
-    ],
-)
-def test_decoder_files_that_are_not_understood(decoder, message, tmp_path):
-    write(tmp_path / "model", decoder=decoder)
-    with pytest.raises(ValueError, match=message):
-        from_marian(tmp_path / "model")
-
-
-def test_files_that_are_missing_or_too_many(tmp_path):
-    folder = tmp_path / "model"
-    with pytest.raises(FileNotFoundError, match=f"must exist. Received: {re.escape(str(folder))}"):
-        from_marian(folder)
-    write(folder, vocabularies=())
-    with pytest.raises(ValueError, match=r"a vocabulary for both sides.*Received: \[\]"):
-        from_marian(folder)
-    with pytest.raises(FileNotFoundError, match="a vocabulary's file must exist.*other.spm"):
-        from_marian(folder, vocabularies=[folder / "other.spm"])
-    (folder / "vocab.spm").write_bytes(b"\xff\xff")
-    with pytest.raises(ValueError, match="vocab.spm: `model_proto` must be a serialized"):
-        from_marian(folder)
-    write_pieces(folder / "vocab.spm", WORDS, 30)
-    (folder / "model.npz").rename(folder / "a.npz")
-    write_model(folder / "b.npz", SETTINGS, {})
-    with pytest.raises(ValueError, match=r"must hold one model.*\['a.npz', 'b.npz'\]"):
-        from_marian(folder)
-    (folder / "b.npz").rename(folder / "a.npz.optimizer.npz")
-    assert from_marian(folder).model.config.vocab_size == VOCAB + 1
-    np.savez(folder / "a.npz", Wemb=np.ones((3, 3)))
-    with pytest.raises(ValueError, match="must hold 'special:model.yml'. Received: none"):
-        from_marian(folder / "a.npz")
-
-
-def test_vocabularies_that_do_not_fit(tmp_path):
-    folder = tmp_path / "model"
-    write(folder, vocabularies=("source.spm", "target.spm"))
-    (folder / "vocab.yml").write_text("</s>: 0\n<unk>: 1\na: 55\n")
-    with pytest.raises(ValueError, match="must be below the rows.*40. Received: 55"):
-        from_marian(folder)
-    (folder / "vocab.yml").write_text("</s>: 0\na: 1\n")
-    with pytest.raises(ValueError, match="must have the piece '<unk>'"):
-        from_marian(folder)
-    (folder / "one.yml").write_text("</s>: 1\n<unk>: 0\n")
-    (folder / "vocab.yml").write_text("</s>: 0\n<unk>: 1\n")
-    files = [folder / "vocab.yml", folder / "one.yml"]
-    with pytest.raises(ValueError, match=r"the same ids in both.*Received: \(0, 1\) and \(1, 0\)"):
-        from_marian(folder, vocabularies=files)
-    with pytest.raises(ValueError, match="`target_language` must be None.*Received: 'fra'"):
-        from_marian(folder, vocabularies=files[:1], target_language="fra")
-
-
-def test_settings_of_yaml():
-    text = """---
-# a comment
-a: 1  # one
-b: -2.5e-3
-c: "x: \\"y\\" # z"
-d: 'it''s'
-e:
-  - true
-  - ~
-f:
-  []
-g: [1, two, "3"]
-h: v1.9 2018-12-12 18:51:10 -0800
-i:
-"""
-    assert read_settings(text, "a.yml") == {
-        **dict(a=1, b=-0.0025, c='x: "y" # z', d="it's", e=[True, None], f=[], g=[1, "two", "3"]),
-        **dict(h="v1.9 2018-12-12 18:51:10 -0800", i=None),
-    }
-    for wrong in ("a: 1\na: 2", "  - 1", "a: 1\n  - 2", "a:\n  b: 1", "a: &x 1", "just words",
-                  "a: |", "a: 'open", "a:\n  - - 1", 'a: "\\q"'):  # fmt: skip
-        with pytest.raises(ValueError, match="a.yml: line . must be a setting of one level"):
-            read_settings(wrong, "a.yml")
-
-
-def test_vocabularies_of_yaml():
-    text = '</s>: 0\n",": 1\n"\\x23": 2\n\'it\'\'s\': 3\n"a: b": 4\n:: 5\n? long\n: 6\n\u2581x: 7\n'
-    assert read_vocabulary(text, "v.yml") == {
-        **{"</s>": 0, ",": 1, "#": 2, "it's": 3, "a: b": 4, ":": 5, "long": 6, "\u2581x": 7},
-    }
-    for wrong in ("a: x", "words", "a: 1\na: 2", '"a: 1'):
-        with pytest.raises(ValueError, match="v.yml: line . must be a piece and its id"):
-            read_vocabulary(wrong, "v.yml")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from checkpoint_folders import (
     GERMAN_TEXTS,
+    byt5_folder,
     marian_folder,
     mbart_folder,
     nllb_folder,
@@ -22,6 +23,7 @@ FOLDERS = {
     "nllb": (nllb_folder, dict(source_language="deu_Latn", target_language="eng_Latn")),
     "mbart": (mbart_folder, dict(source_language="de_DE", target_language="en_XX")),
     "t5": (t5_folder, {}),
+    "byt5": (byt5_folder, {}),
 }
 CARD = """---
 language: de

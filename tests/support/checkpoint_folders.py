@@ -51,3 +51,8 @@ def t5_folder(path, name="t5"):
     shutil.copytree(FIXTURES / name, path)
     ids = dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     return write(path, spiece__model=trained(ENGLISH + GERMAN, vocab_size=45, **ids))
+
+
+def byt5_folder(path):
+    """ByT5: bytes, without a file of a tokenizer."""
+    return shutil.copytree(FIXTURES / "byt5", path)

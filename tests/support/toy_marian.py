@@ -225,3 +225,22 @@ class Marian:
             return self._affine(name, "2", hidden)
 
         return self._sublayer(f"{name}_ffn", f"{name}_ffn", states, feed)
+
+
+DECODER = "beam-size: 4\nnormalize: 1\nword-penalty: 0\nmini-batch: 16\nrelative-paths: true\n"
+WORDS = [f"{a}{b} {c}{a}" for a in "abcd" for b in "efg" for c in "hij"]
+
+
+def write_folder(folder, settings=None, decoder=DECODER, vocabularies=("vocab.spm",), **changes):
+    """A folder as people have it; returns the settings and the arrays in it."""
+    folder.mkdir(exist_ok=True)
+    settings = {**SETTINGS, **(settings or {})}
+    positions = 20 if settings["transformer-train-position-embeddings"] else None
+    arrays = {**random_arrays(settings, positions=positions), **changes}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    write_model(folder / "model.npz", settings, arrays)
+    for name in vocabularies:
+        write_pieces(folder / name, WORDS if name != "target.spm" else WORDS[::-1])
+    if decoder is not None:
+        (folder / "decoder.yml").write_text(decoder)
+    return settings, arrays

@@ -311,3 +311,10 @@ def test_a_killed_run_goes_on_from_its_checkpoint(finished, toy, tmp_path, monke
         frozen = weight.path.startswith(("encoder", "embedding"))
         assert np.array_equal(weight, earlier) == frozen, weight.path
         assert weight.trainable != frozen
+
+
+def test_two_tokenizers_of_the_same_ids_go_on_sharing_a_table():
+    earlier = TransformerConfig(vocab_size=9, target_vocab_size=9, model_dim=D, num_heads=N)
+    sizes = {"vocab_size": 9, "target_vocab_size": 9}
+    inherited = starting_from("run").inheriting(earlier).config(**sizes)
+    assert inherited.embedding_sharing == "all"

@@ -1,5 +1,6 @@
 """The graphs that a device runs, with their names: what an app relies on."""
 
+import contextlib
 import functools
 
 import tensorflow as tf
@@ -109,6 +110,7 @@ class DeviceModule(tf.Module):
             spec = tf.TensorSpec((1, length), tf.int32, name="source_ids")
             name = fixed_signature(DEVICE_SIGNATURE, length)
             graphs[name] = (_without_tables(translate), (spec,))
+        self._lengths = tuple(lengths)
         self.first_signature = name if lengths_only else None
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
@@ -126,7 +128,10 @@ class DeviceModule(tf.Module):
     @property
     def signatures(self):
         """Concrete functions by signature name."""
-        return {name: graph.get_concrete_function() for name, graph in self._functions.items()}
+        # Where shapes are known the converter folds more, and would store weights once more.
+        folding = traced(weight_folding=False) if self._lengths else contextlib.nullcontext()
+        with folding:
+            return {name: graph.get_concrete_function() for name, graph in self._functions.items()}
 
 
 def _translate(model, strategy, prefix_ids):

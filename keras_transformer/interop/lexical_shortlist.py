@@ -1,0 +1,73 @@
+"""The lexical shortlists that come with students of Bergamot and Firefox Translations."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+_MAGIC = 0xF11A48D5013417F5
+_HEADER = 6  # numbers of 8 bytes: mark, checksum, counts of frequent and best ids, two lengths
+
+
+class LexicalShortlist:
+    """The target ids that a sentence may need, by the ids of its source.
+
+    They are the most frequent ids and those that a dictionary has for each source id; for
+    `allowed_ids` of `decode` and `Translator`, which makes translating a student's vocabulary
+    cheaper on a CPU. Marian takes the ids of all sentences of a batch, and fills them up to a
+    multiple of eight; here each sentence has its own, so that no batch mate changes it.
+
+    The format is that of `BinaryShortlistGenerator` in marian-dev (`lex.*.s2t.bin`). Its checksum
+    is not looked at, but its bounds are.
+
+    Args:
+        path: The file.
+        joint_vocabulary: Whether source and target have one vocabulary: the ids of the source are
+            allowed too then.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is none of this format, or damaged.
+
+    Example:
+        >>> from keras_transformer.interop.lexical_shortlist import LexicalShortlist
+        >>> numbers = [0xF11A48D5013417F5, 0, 2, 1, 4, 3, 0, 0, 1, 3]  # 2 frequent ids, 3 sources
+        >>> ids = np.array([7, 5, 6], "<u4").tobytes()
+        >>> with open("lex.bin", "wb") as file:
+        ...     size = file.write(np.array(numbers, "<u8").tobytes() + ids)
+        >>> LexicalShortlist("lex.bin", joint_vocabulary=False).allowed_ids([2, 0])
+        [0, 1, 5, 6]
+    """
+
+    def __init__(self, path: os.PathLike | str, *, joint_vocabulary: bool = True):
+        content = Path(path).read_bytes()
+        if len(content) < 8 * _HEADER or int.from_bytes(content[:8], "little") != _MAGIC:
+            raise ValueError(
+                f"`path` must be a binary lexical shortlist of Marian's. Received: {path}"
+            )
+        header = np.frombuffer(content, "<u8", _HEADER).tolist()
+        frequent, _, sources, targets = header[2:]
+        size = 8 * (_HEADER + sources) + 4 * targets
+        if len(content) != size:
+            raise ValueError(f"{path}: must have {size} bytes. Received: {len(content)}")
+        self._starts = np.frombuffer(content, "<u8", sources, 8 * _HEADER).astype("int64")
+        self._ids = np.frombuffer(content, "<u4", targets, 8 * (_HEADER + sources))
+        bounds = np.concatenate([[0], self._starts, [targets]])
+        if not sources or self._starts[-1] != targets or np.any(np.diff(bounds) < 0):
+            raise ValueError(
+                f"{path}: lists of ids must follow each other and fill the file. Received others"
+            )
+        self._frequent, self.joint_vocabulary = frequent, joint_vocabulary
+
+    def allowed_ids(self, source_ids: Iterable[int]) -> list[int]:
+        """The target ids for the ids of one sentence, in their order, each once.
+
+        Args:
+            source_ids: Ids of the source; those that the file does not know add nothing.
+        """
+        found = set(range(self._frequent))
+        known = {token for token in source_ids if 0 <= token < len(self._starts) - 1}
+        for token in known:
+            found.update(self._ids[self._starts[token] : self._starts[token + 1]].tolist())
+        return sorted(found | known if self.joint_vocabulary else found)

@@ -45,11 +45,16 @@ def config_fields(settings: Settings, arrays: Arrays) -> dict[str, Any]:
     settings.take("bos_token_id", None)  # which no text begins with
     has_own = _has_own_output(arrays)
     is_scaled = _is_output_scaled(settings)
+    if has_own and is_scaled:
+        raise ValueError(
+            f"{settings.origin}: `tie_word_embeddings`, and with it `scale_decoder_outputs`, must "
+            f"be false where {_OWN_OUTPUT} differs from {_SHARED}. Received: true"
+        )
     return {
         "vocab_size": settings.take("vocab_size"),
         "embedding_sharing": "source_target" if has_own else "all",
         # W = E / sqrt(D) with the paper's scale is E at the input, and E / sqrt(D) at the output.
-        "embedding_scale": None if is_scaled and not has_own else 1.0,
+        "embedding_scale": None if is_scaled else 1.0,
         "model_dim": settings.take("d_model"),
         "num_heads": settings.take("num_heads"),
         "key_dim": settings.take("d_kv"),

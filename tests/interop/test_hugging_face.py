@@ -108,6 +108,10 @@ SETTINGS = {
         {"share_encoder_decoder_embeddings": False},
         "must be true for 'mbart'",
     ),
+    "a scaled output of its own": (
+        *("t5_v1_1", {"tie_word_embeddings": True}),
+        "and with it `scale_decoder_outputs`, must be false where lm_head.weight differs",
+    ),
     "umt5": ("t5", {"model_type": "umt5"}, "Received: 'umt5', which cannot be read: each of its"),
     "bart": ("mbart", {"model_type": "bart"}, "byte-level BPE"),
     "another": ("mbart", {"model_type": "gpt2"}, "Received: 'gpt2'$"),

@@ -5,12 +5,10 @@ quantized.
 """
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from keras_transformer.arguments import check_name
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.sections import DecodingSection
 from keras_transformer.interop import marian_layout
@@ -18,6 +16,7 @@ from keras_transformer.interop.arrays import Arrays, read_arrays
 from keras_transformer.interop.marian_yaml import read_settings, read_vocabulary
 from keras_transformer.interop.pretrained import Pretrained, Report
 from keras_transformer.interop.settings import Settings
+from keras_transformer.interop.tokenizers import MARIAN_LANGUAGE, marian_prefix
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 from keras_transformer_runner.tokenizers.base import SpecialIds
 from keras_transformer_runner.tokenizers.renumbered import UNKNOWN, PieceTable, renumbered
@@ -30,7 +29,6 @@ _PRE_NORM = (
     "norms before sub-layers: early versions of Marian left keys and values of self-attention "
     "without them; here they have them, as in later ones"
 )
-_LANGUAGE = re.compile(">>(.+)<<")
 # Keys of a `decoder.yml` that change no translation, but for its speed, its limits and its output.
 _MEANINGLESS = frozenset(
     (
@@ -107,7 +105,7 @@ def from_marian(
     sides = [_read_vocabulary(*pair) for pair in files.vocabularies]
     eos_id, unk_id = _special_ids(sides)
     config = TransformerConfig.from_dict({**fields, "eos_id": eos_id, "unk_id": unk_id})
-    prefix_ids = _prefix(sides[0].ids, source_language, target_language)
+    prefix_ids = marian_prefix(sides[0].ids, source_language, target_language)
     tokenizers = _tokenizers(sides, config, files.vocabularies)
     section, left = _search(files.decoder, unk_id)
     model = Transformer(config, dtype=dtype)
@@ -249,35 +247,10 @@ def _tokenizers(sides, config, files) -> list[SentencePieceTokenizer]:
                 f"{path}: ids of pieces must be below the rows of the model's table, "
                 f"{config.pad_id}. Received: {max(side.ids.values())}"
             )
-        languages = [piece for piece in side.ids if _LANGUAGE.fullmatch(piece)]
+        languages = [piece for piece in side.ids if MARIAN_LANGUAGE.fullmatch(piece)]
         size = config.vocab_size
         made.append(renumbered(side.table, side.ids, special_ids, size, controls=languages))
     return made
-
-
-def _prefix(ids, source_language, target_language):
-    """The id of the target's language, which goes before a source."""
-    languages = {
-        found[1]: token for piece, token in ids.items() if (found := _LANGUAGE.fullmatch(piece))
-    }
-    given = {"source": source_language}
-    if not languages:
-        given["target"] = target_language
-    for side, language in given.items():
-        if language is not None:
-            raise ValueError(
-                f"`{side}_language` must be None for this model, which has no piece for it. "
-                f"Received: {language!r}"
-            )
-    if languages and target_language is None:
-        raise ValueError(
-            "`target_language` must be given for a model of several languages: one of "
-            f"{list(languages)}, or '' for none. Received: None"
-        )
-    if not target_language:
-        return []
-    check_name("`target_language`", target_language, list(languages), cutoff=0.4)
-    return [languages[target_language]]
 
 
 def _search(decoder, unk_id):

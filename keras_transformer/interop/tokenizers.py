@@ -196,16 +196,16 @@ def _marian(folder, source_language, target_language):
             eos_id=ids["</s>"],
         )
         table = folder.pieces(f"{side}.spm")
-        controls = [piece for piece in ids if _MARIAN_LANGUAGE.fullmatch(piece)]
+        controls = [piece for piece in ids if MARIAN_LANGUAGE.fullmatch(piece)]
         tokenizers.append(renumbered(table, ids, special_ids, size, controls=controls))
         notes += _missing_pieces(table, ids, f"{side}.spm")
     source, target = tokenizers
     check_special_ids(source, target)
-    prefix_ids = _marian_prefix(folder, vocabularies[0], source_language, target_language)
+    prefix_ids = marian_prefix(vocabularies[0], source_language, target_language, folder.settings)
     return ReadTokenizers(source.with_prefix(prefix_ids), target, tuple(notes))
 
 
-_MARIAN_LANGUAGE = re.compile(">>.+<<")
+MARIAN_LANGUAGE = re.compile(">>.+<<")  # a piece
 
 
 def _missing_pieces(table, ids, name):
@@ -219,14 +219,30 @@ def _missing_pieces(table, ids, name):
     ]
 
 
-def _marian_prefix(folder, ids, source_language, target_language):
-    """The id of the target's language, which goes before a source."""
+def marian_prefix(ids, source_language, target_language, settings=None):
+    """The id of the target's language, a piece such as `>>fra<<`, which goes before a source.
+
+    Args:
+        ids: Ids by piece.
+        source_language, target_language: As in `read_tokenizers`.
+        settings: What the folder says of itself; its own languages may be given again.
+
+    Returns:
+        A list of one id, or of none.
+
+    Raises:
+        ValueError: if a language is missing, unknown, or given to a model without.
+
+    Example:
+        >>> from keras_transformer.interop.tokenizers import marian_prefix
+        >>> marian_prefix({"</s>": 0, "<unk>": 1, ">>fra<<": 2, "a": 3}, None, "fra")
+        [2]
+    """
     languages = {
-        piece[2:-2]: token for piece, token in ids.items() if _MARIAN_LANGUAGE.fullmatch(piece)
+        piece[2:-2]: token for piece, token in ids.items() if MARIAN_LANGUAGE.fullmatch(piece)
     }
-    named = {"source": folder.settings.get("source_lang"), "target": None}
+    named = {side: (settings or {}).get(f"{side}_lang") for side in ("source", "target")}
     if not languages:
-        named["target"] = folder.settings.get("target_lang")
         _check_none(named, source=source_language, target=target_language)
         return []
     _check_none(named, source=source_language)

@@ -19,6 +19,7 @@ _MEANINGLESS = frozenset(
         *("force_bos_token_to_be_generated", "remove_invalid_values", "_attn_implementation"),
         *("_commit_hash", "_from_model_config", "attn_implementation", "language"),
         *("cache_implementation", "return_legacy_cache", "output_logits", "low_memory"),
+        *("adaptive_softmax_dropout", "xla_device"),
     )
 )
 # Keys of old files, or of what other models have, with the one value that is implied here.
@@ -33,6 +34,9 @@ _IMPLIED = {
     "torchscript": False,
     "use_bfloat16": False,
     "add_bias_logits": False,
+    "adaptive_softmax_cutoff": None,
+    "do_blenderbot_90_layernorm": False,
+    "extra_layer_norm": False,
     "sep_token_id": None,
     "quantization_config": None,
 }

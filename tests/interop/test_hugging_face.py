@@ -112,6 +112,7 @@ SETTINGS = {
         *("t5_v1_1", {"tie_word_embeddings": True}),
         "and with it `scale_decoder_outputs`, must be false where lm_head.weight differs",
     ),
+    "tails": ("m2m_100", {"adaptive_softmax_cutoff": "9,20"}, "_cutoff` must be None"),
     "umt5": ("t5", {"model_type": "umt5"}, "Received: 'umt5', which cannot be read: each of its"),
     "bart": ("mbart", {"model_type": "bart"}, "byte-level BPE"),
     "another": ("mbart", {"model_type": "gpt2"}, "Received: 'gpt2'$"),
@@ -257,7 +258,8 @@ def test_copies_and_leftovers_of_old_files_are_known(edited, opened):
 def test_versions_and_positions_of_fairseq_are_known(edited):
     positions = np.asarray(sinusoidal_encoding(np.arange(9), 12, "split"))
     more = {"model.encoder.version": np.ones(1), "model.encoder.embed_positions.weights": positions}
-    Checkpoint.open(edited("m2m_100", tensors=more)).model()
+    settings = {"adaptive_softmax_cutoff": None, "adaptive_softmax_dropout": 0}
+    Checkpoint.open(edited("m2m_100", settings, tensors=more)).model()
 
 
 @pytest.mark.parametrize("tied, sharing", [(True, "source_target"), (False, "none")])

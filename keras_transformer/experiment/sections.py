@@ -300,9 +300,10 @@ class DecodingSection:
         *("forbidden_ids", "forced_eos"),
     )
     OF_LENGTH = ("length_penalty", "length_normalization")
+    OF_BEAM = (*OF_LENGTH, "coverage_penalty", "stopping", "candidates")
     OF_SEARCH = {
         "greedy": (),
-        "beam": (*OF_LENGTH, "coverage_penalty", "stopping", "candidates"),
+        "beam": OF_BEAM,
         "sampling": ("temperature", "top_k", "top_p", "min_p", "seed"),
     }
 

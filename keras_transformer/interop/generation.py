@@ -165,6 +165,11 @@ class _Options:
             self.left.append(
                 "repetition_penalty of the token that starts a row: it counts real tokens alone"
             )
+            if self.settings.take("num_beams", 1) > 1:
+                self.left.append(
+                    "repetition_penalty of a beam search, which multiplies log-probabilities there "
+                    "and divides logits here: other texts may come out"
+                )
         controls = (self.special_ids.pad_id, self.special_ids.bos_id, self.special_ids.eos_id)
         forbidden = [token for token in self._single_bad_words() if token not in controls]
         if forbidden:

@@ -263,5 +263,7 @@ def _licence(folder):
     if not card.is_file():
         return None
     text = card.read_text(encoding="utf-8", errors="replace")
-    found = re.match(r"---\n.*?^license:[ \t]*(\S+)", text, re.DOTALL | re.MULTILINE)
+    front = re.match(r"---\n(.*?)^---", text, re.DOTALL | re.MULTILINE)
+    pattern = r"^license:[ \t]*(?:\n[ \t]*-[ \t]*)?[\"']?([^\s\"']+)"
+    found = front and re.search(pattern, front[1], re.MULTILINE)
     return found and found[1]

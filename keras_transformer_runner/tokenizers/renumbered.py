@@ -255,6 +255,10 @@ def _without_byte(piece):
     return piece._replace(kind=CONTROL) if piece.kind == BYTE else piece
 
 
+def _without_byte(piece):
+    return piece._replace(kind=CONTROL) if piece.kind == BYTE else piece
+
+
 def _piece_of(text, own, table):
     """The piece of a table's entry that is not special."""
     if text in own and own[text].kind != UNKNOWN:

@@ -101,15 +101,16 @@ def import_model(arguments):
     }
     check_new_folder(arguments.run_dir, "an imported run")
     check_writable(arguments.run_dir)
-    if arguments.samples is not None:
-        check_file(arguments.samples)
+    samples = listed_lines(arguments.samples) or ()
+    if arguments.samples is not None and not samples:
+        raise ValueError(f"--samples must have a line. Received: {arguments.samples} is empty")
     if not is_marian(arguments.folder):
         from keras_transformer.interop.hugging_face import Checkpoint, tokenizers_of
 
         tokenizers_of(Checkpoint.open(arguments.folder), **options)
     start_tensorflow()
     pretrained = from_pretrained(arguments.folder, **options)
-    pretrained.save_run(arguments.run_dir, listed_lines(arguments.samples) or ())
+    pretrained.save_run(arguments.run_dir, samples)
     print(pretrained.report)
     print(f"{arguments.run_dir}: {pretrained.origin}, licence {pretrained.licence or 'not stated'}")
 

@@ -206,7 +206,7 @@ class BeamLoop:
         log_probs = log_probs if of_own is None else log_probs - ops.expand_dims(of_own, 2)
         flat = ops.reshape(log_probs, (-1, self.size * vocab_size))
         chosen = ops.take_along_axis(flat, found.beams * vocab_size + found.tokens, axis=1)
-        chosen = constraints.scored(chosen, position)
+        chosen = constraints.scored(chosen, position, self.size)
         return found._replace(log_probs=chosen, end_log_probs=log_probs[:, :, eos_id])
 
     def _with_forced(self, found, logits, of_own, alive, position):
@@ -221,7 +221,8 @@ class BeamLoop:
         """
         forced = ops.expand_dims(self.constraints.forced(None, position), 1)  # (R, 1)
         log_prob = ops.take_along_axis(logits, ops.maximum(forced, 0), axis=1)[:, 0]
-        log_prob = self.constraints.scored(self._by_beam(log_prob) - of_own, position)
+        log_prob = self._by_beam(log_prob) - of_own
+        log_prob = self.constraints.scored(log_prob, position, self.size)
         forced = self._by_beam(forced[:, 0])
         inside, ends = forced >= 0, ops.equal(forced, self.special_ids.eos_id)
         own = alive.scores + log_prob

@@ -155,11 +155,18 @@ class Constraints:
         inside = ops.any(ops.logical_and(is_slot, is_token), axis=1)
         return ops.where(inside, forced, tokens)
 
-    def scored(self, log_probs, position):
-        """Log-probabilities of tokens that the rows may take at `position`, 0 if it is unscored."""
-        if not self.unscored_prefix:
+    def scored(self, log_probs, position, beams=1):
+        """Log-probabilities of tokens that the rows may take at `position`, 0 if it is unscored.
+
+        They are (R, …), or (B, K) with `beams`. Behind a prefix that is shorter all are scored.
+        """
+        if not self.unscored_prefix or self.prefix_ids is None:
             return log_probs
-        return ops.where(position < self.unscored_prefix, 0.0, log_probs)
+        inside = self.forced(None, position) >= 0
+        if len(log_probs.shape) > 1:
+            inside = ops.reshape(inside, (-1, beams))
+        told = ops.logical_and(inside, position < self.unscored_prefix)
+        return ops.where(told, 0.0, log_probs)
 
     @property
     def _can_leave_nothing(self):
@@ -206,4 +213,7 @@ def _take_rows(ids, rows):
 
 
 def _repeated(ids, beams):
-    return ids if ids is None or beams == 1 else ops.repeat(ids, beams, axis=0)
+    if ids is None:
+        return None
+    ids = ops.cast(ids, "int32")  # NumPy's are longer
+    return ids if beams == 1 else ops.repeat(ids, beams, axis=0)

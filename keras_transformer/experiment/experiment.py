@@ -134,6 +134,8 @@ class Experiment:
             for name, value in config.to_dict().items()
             if value is not None and name not in own
         }
+        if self.model.get("positions", "learned") != "learned":
+            fields.pop("max_positions", None)  # which go with the positions that are replaced
         if config.embedding_sharing == "all" and config.target_vocab_size is None:
             # Two vocabularies cannot have that, but for tokenizers of the same ids, as in models
             # of several languages.

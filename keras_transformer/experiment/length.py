@@ -50,6 +50,8 @@ class Extension(NamedTuple):
 
     def begin(self, run_dir):
         """Makes a finished run an unfinished one, which goes on however often it is killed."""
+        if (Path(run_dir) / MODEL_FILE).exists():  # an end that was asked of what is finished
+            (Path(run_dir) / STOP_FILE).unlink(missing_ok=True)
         text = json.dumps(sealed(self._asdict()), indent=2) + "\n"
         write_text(Path(run_dir) / EXTENSION_FILE, text)
         (Path(run_dir) / MODEL_FILE).unlink(missing_ok=True)

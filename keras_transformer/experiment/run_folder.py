@@ -130,8 +130,12 @@ class Run:
 
     @property
     def max_source_length(self) -> int:
-        """The most source tokens to translate: 1024, or `data.max_length` if that is more."""
-        return max(1024, self.experiment.data.max_length)
+        """The most source tokens to translate: 1024, or `data.max_length` if that is more.
+
+        A preset or an imported run has its own limit there.
+        """
+        data = self.experiment.data
+        return max(1024, data.max_length) if data.imported is None else data.max_length
 
     def samples_within(self, max_source_length: int) -> tuple[str, ...]:
         """Gives the samples that are short enough, to compare an exported model on.

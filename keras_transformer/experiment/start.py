@@ -41,6 +41,11 @@ class Start(NamedTuple):
                 "`training.start_from` must be the folder of a run or of a preset, which holds "
                 f"{CONFIG_FILE}. Received: {received(folder)}"
             )
+        if "model_type" in read_json(folder / CONFIG_FILE, "a model's settings"):
+            raise ValueError(
+                "`training.start_from` must be the folder of a run: make one of a pretrained model "
+                f"with `keras-transformer import`. Received: {folder}"
+            )
         if not (folder / MODEL_FILE).is_file():
             raise FileNotFoundError(
                 f"`training.start_from` must be a finished run, which holds {MODEL_FILE}: train "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+_MOST_FREQUENT = 2**24  # more than any vocabulary has
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = 6  # numbers of 8 bytes: mark, checksum, counts of frequent and best ids, two lengths
 
@@ -48,6 +49,10 @@ class LexicalShortlist:
             )
         header = np.frombuffer(content, "<u8", _HEADER).tolist()
         frequent, _, sources, targets = header[2:]
+        if frequent > _MOST_FREQUENT:
+            raise ValueError(
+                f"{path}: must have at most {_MOST_FREQUENT:,} frequent ids. Received: {frequent:,}"
+            )
         size = 8 * (_HEADER + sources) + 4 * targets
         if len(content) != size:
             raise ValueError(f"{path}: must have {size} bytes. Received: {len(content)}")

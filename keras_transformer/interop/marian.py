@@ -156,8 +156,9 @@ class _Files(NamedTuple):
             found = _vocabularies_in(folder)
         if len(found) not in (1, 2):
             raise ValueError(
-                "a model must have a vocabulary for both sides, or one for each: name them by "
-                f"`vocabularies`. Received: {[each.name for each in found]}"
+                "a model must have a vocabulary for both sides, or one for each, beside it, "
+                "named in decoder.yml or by `vocabularies`. "
+                f"Received: {[each.name for each in found]}"
             )
         found = (found * 2)[:2]
         pairs = [_with_pieces(*pair) for pair in zip(("source", "target"), found, strict=True)]

@@ -155,7 +155,9 @@ class _Folder:
 
     def _added_tokens(self, first_id):
         listed = self.json("special_tokens_map.json", {}).get("additional_special_tokens")
-        listed = listed or self.settings.get("additional_special_tokens") or []
+        for name in ("additional_special_tokens", "extra_special_tokens"):  # by version
+            listed = listed or self.settings.get(name) or []
+        listed = list(listed.values()) if isinstance(listed, dict) else listed
         names = [_content(entry) for entry in listed]
         names = [name for name in names if name not in (*_FAIRSEQ_IDS, "<mask>")]
         ids = {name: first_id + place for place, name in enumerate(names)}

@@ -12,6 +12,7 @@ import io
 import math
 import pickle
 import pickletools
+import reprlib
 import struct
 import zipfile
 import zlib
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+_MOST_AXES = 64  # of an array; a copy of a long list takes more memory than its call
 _STORAGES = {
     "DoubleStorage": "<f8",
     "FloatStorage": "<f4",
@@ -103,7 +105,8 @@ class _Rebuild:
         shape, strides = tuple(shape), tuple(strides)
         numbers = (offset, *shape, *strides)
         if any(type(number) is not int or number < 0 for number in numbers):
-            raise ValueError(f"a tensor must have sizes of at least 0. Received: {numbers}")
+            shown = reprlib.repr(numbers)
+            raise ValueError(f"a tensor must have sizes of at least 0. Received: {shown}")
         if len(shape) != len(strides):
             raise ValueError(f"a tensor must have a stride an axis. Received: {shape}, {strides}")
         return _Tensor(storage, offset, shape, strides)
@@ -124,6 +127,8 @@ class _Size:
     __slots__ = ()
 
     def __call__(self, sizes=()):
+        if not isinstance(sizes, (list, tuple)) or len(sizes) > _MOST_AXES:
+            raise ValueError(f"a torch.Size must be of at most {_MOST_AXES} axes")
         return tuple(sizes)
 
 
@@ -131,6 +136,12 @@ class _State(collections.OrderedDict):
     """A dictionary whose attributes, such as torch's `_metadata`, are dropped."""
 
     __slots__ = ()
+
+    def __init__(self, items=()):
+        items = list(items)
+        for name, _ in items:
+            _check_key(name)
+        super().__init__(items)
 
     def __setstate__(self, state):
         pass
@@ -145,7 +156,27 @@ _ALLOWED = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+def _check_key(name):
+    # A hash of tuples within each other takes time without end, or ends the process.
+    if type(name) is not str:
+        raise ValueError(f"a dictionary must have strings as keys, not {type(name).__name__}")
+
+
+class _Unpickler(pickle._Unpickler):  # the one in Python, whose keys can be looked at
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def load_setitem(self):
+        _check_key(self.stack[-2])
+        super().load_setitem()
+
+    def load_setitems(self):
+        for name in self.stack[::2]:  # since the last mark
+            _check_key(name)
+        super().load_setitems()
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
     def find_class(self, module, name):
         if (module, name) not in _ALLOWED:
             raise ValueError(
@@ -158,10 +189,12 @@ class _Unpickler(pickle.Unpickler):
         # The sixth part was a view of another storage.
         parts = pid[:5] if isinstance(pid, tuple) and pid[5:] in ((), (None,)) else ()
         if len(parts) != 5 or parts[0] != "storage":
-            raise ValueError(f"a checkpoint must refer to storages only. Received: {pid!r:.80}")
+            raise ValueError(
+                f"a checkpoint must refer to storages only. Received: {reprlib.repr(pid)}"
+            )
         _, kind, key, _, _ = parts
         if not (isinstance(kind, _Kind) and isinstance(key, str)):
-            raise ValueError(f"a storage must have a known type. Received: {pid!r:.80}")
+            raise ValueError(f"a storage must have a known type. Received: {reprlib.repr(pid)}")
         return _Storage(_STORAGES[kind.name], key)
 
 
@@ -200,7 +233,8 @@ def _legacy(content):
     _check_order(system.get("little_endian") is True)
     state, keys = _tensors(_next_pickle(content)), _next_pickle(content)
     dtypes = {tensor.storage.key: tensor.storage.dtype for tensor in state.values()}
-    if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(dtypes):
+    is_named = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not is_named or sorted(keys) != sorted(dtypes):
         raise ValueError("a file of torch.save must list the storages of its tensors")
     storages, start = {}, content.tell()
     for key in keys:

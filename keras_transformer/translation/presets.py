@@ -55,11 +55,12 @@ class TranslatorPresets:
                 f"`Translator.save_to_preset` writes it. Received: {folder}"
             )
         saved = tomllib.loads((folder / EXPERIMENT_FILE).read_text(encoding="utf-8"))
-        longest = saved.get("data", {}).get("max_length", 0)
+        data = saved.get("data", {})
+        longest = data.get("max_length", 0)
         found = {
             "strategy": _search(saved.get("decoding", {})),
             "target_tokenizer": None if target is None else load_tokenizer(target),
-            "max_source_length": max(1024, longest),
+            "max_source_length": longest if "imported" in data else max(1024, longest),
         }
         return cls(Transformer.from_preset(folder), load_tokenizer(source), **found | options)
 
@@ -133,7 +134,12 @@ def write_translator(translator, folder, experiment, samples, card):
 
 def _described(search):
     """`[decoding]` of a search: its name, and the options that are not left at their defaults."""
-    (name,) = (name for name, kind in _SEARCHES.items() if type(search) is kind)
+    name = next((name for name, kind in _SEARCHES.items() if type(search) is kind), None)
+    if name is None:
+        raise TypeError(
+            f"the search of a preset must be one of {[*_SEARCHES]}. Received: "
+            f"{type(search).__name__}"
+        )
     options = {
         field.name: value
         for field in dataclasses.fields(search)

@@ -2,6 +2,7 @@
 
 from checkpoint_folders import GERMAN_TEXTS, marian_folder, nllb_folder
 
+from keras_transformer import Greedy, load_run
 from keras_transformer.command import cli
 
 
@@ -18,6 +19,18 @@ def test_an_imported_run_is_translated_with_like_any_other(tmp_path, capsys):
     assert (run / "samples.txt").read_text() == samples.read_text()
     assert cli.main(["translate", str(run), "der Hund", "--beam-size", "1"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+    loaded = load_run(run)  # whose experiment names a greedy search
+    assert loaded.with_decoding(beam_size=3).strategy.beams == 3
+    beam = loaded.with_decoding(strategy="beam", beam_size=4, candidates="joint")
+    assert beam.with_decoding(length_penalty=0.5).strategy.candidates == "joint"
+    assert type(beam.with_decoding(beam_size=1).strategy) is Greedy
+
+
+def test_samples_are_looked_at_first(fails, tmp_path):
+    (tmp_path / "samples.txt").touch()
+    command = ["import", marian_folder(tmp_path / "marian"), tmp_path / "run"]
+    line = fails(*command, "--samples", tmp_path / "samples.txt")
+    assert "--samples must have a line. Received:" in line and "samples.txt is empty" in line
 
 
 def test_a_setting_that_is_not_understood_is_one_line(fails, tmp_path):

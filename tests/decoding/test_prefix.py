@@ -113,3 +113,26 @@ def test_a_prefix_may_end_a_row():
         ids, scores, _ = found_by(search, table_of(1), LIMITS, prefix=(8, IDS.eos_id))
         assert [tokens(row) for row in ids[:3, 0]] == [[8, IDS.eos_id]] * 3
         assert np.all(scores[:3, 1:] < -1e29) and not tokens(ids[3, 0])
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_a_row_is_scored_behind_its_own_prefix(name):
+    """Of two rows with prefixes of other lengths, also where the guided way is taken."""
+    rows = np.array([[8, 1], [8, IDS.pad_id]])  # int64, as NumPy makes them
+    table, limits = tensor(table_of(3), "float32"), tensor(np.array([6, 6], "int32"))
+    found = []
+    for penalty in (1.0, 1.0 + 1e-6):
+        search = dataclasses.replace(SEARCHES[name], repetition_penalty=penalty)
+
+        def step(token_ids, cache, position):
+            states = ops.where(position > 0, after(cache.states, token_ids[:, 0]), 1)
+            return ops.expand_dims(ops.take(table, states, axis=0), 1), States(states)
+
+        start = States(ops.zeros(2 * search.beams, "int32"))
+        inputs = dict(source_ids=tensor(SOURCES[:2]), prefix_ids=tensor(rows), unscored_prefix=2)
+        found.append(search.search(step, start, limits, 6, IDS, **inputs))
+    one, other = found
+    np.testing.assert_array_equal(array(one.ids), array(other.ids))
+    np.testing.assert_allclose(array(one.scores), array(other.scores), atol=1e-4)
+    assert np.all(array(one.log_probs)[1, 0, 1:3] < -1e-3)  # its own tokens are not free
+    assert np.all(array(one.log_probs)[0, 0, :2] == 0)

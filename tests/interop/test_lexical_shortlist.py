@@ -35,6 +35,7 @@ def test_the_frequent_ids_and_those_of_each_source_id(tmp_path):
     [
         (b"", "must be a binary lexical shortlist of Marian's. Received: .*lex.bin"),
         (content(magic=MAGIC + 1), "must be a binary lexical shortlist"),
+        (content(frequent=2**40), "must have at most 16,777,216 frequent ids. Received: 1,099,"),
         (content()[:-1], "must have 112 bytes. Received: 111"),
         (content() + b"\0", "must have 112 bytes. Received: 113"),
         (content()[:56] + b"\x07" + content()[57:], "must follow each other and fill the file"),

@@ -82,7 +82,10 @@ def test_tensors_that_do_not_fit(changes, message, tmp_path):
         ("word-penalty: 0.5\n", "`word-penalty` must be 0.*Received: 0.5"),
         ("beam-size: 4\nfancy: 1\n", "a setting must be one that is understood. Received: fancy=1"),
         ("beam-size: many\n", "`beam-size` must be of type int. Received: 'many'"),
-        ("vocabs: [a.spm, b.spm, c.spm]\n", "one for each: name them.*Received: .*'c.spm'"),
+        (
+            "vocabs: [a.spm, b.spm, c.spm]\n",
+            "one for each, beside it, named in.*Received: .*'c.spm'",
+        ),
         ("beam-size: {a: 1}\n", "decoder.yml: line 1 must be a setting of one level"),
     ],
 )

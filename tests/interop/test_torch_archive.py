@@ -116,7 +116,15 @@ def test_a_tensor_that_is_none_is_an_error(tmp_path, monkeypatch, value, message
     assert os.listdir() == ["a.bin"]
 
 
+_DEEP = b"\x80\x02})" + b"\x85" * 300_000 + b"Ns."  # a tuple in a tuple in ... as a key
+_WIDE = b"\x80\x02})" + b"".join(bytes([113, i, 104, i, 134]) for i in range(60))
+_SIZES = b"\x80\x02]q\x00(" + b"N" * 300_000 + b"ectorch\nSize\nq\x01" + b"h\x01h\x00\x85R" * 9
 PICKLES = {
+    "keys without end": (_DEEP, "must have strings as keys, not tuple"),
+    "keys of many parts": (_WIDE + b"Ns.", "must have strings as keys, not tuple"),
+    "many keys of many parts": (_WIDE + b"(NNu.", "cannot be read"),
+    "a reference of many parts": (_WIDE.replace(b"}", b"") + b"Q.", "must refer to storages only"),
+    "copies of a list": (_SIZES + b".", "must be of at most 64 axes"),
     "a list": (pickled([tensor()]), "must be a dictionary of tensors.*Received: list"),
     "cut": (pickled({"a": tensor()})[:-9], "the names of the tensors cannot be read"),
     "an old instruction": (b"(S'touch fell'\nios\nsystem\n.", "STRING that tensors do not need"),

@@ -71,8 +71,13 @@ def test_more_epochs_count_from_where_the_run_was_finished(tmp_path):
     (tmp_path / "model.keras").touch()
     first = Extension.plan(tmp_path, 2, done=5)
     assert first == (5, 7)
+    (tmp_path / "stop").touch()  # of a process that was killed when the model was written
     first.begin(tmp_path)
-    assert not (tmp_path / "model.keras").exists()
+    assert not (tmp_path / "model.keras").exists() and wanted_end(tmp_path) is None
+    (tmp_path / "stop").write_text("now")  # of the extension, which somebody has begun
+    first.begin(tmp_path)
+    assert wanted_end(tmp_path) == NOW
+    (tmp_path / "stop").unlink()
     # Interrupted after an epoch: the same two; or another number from there.
     assert Extension.plan(tmp_path, 2, done=6) == (5, 7)
     assert Extension.plan(tmp_path, 4, done=6) == (5, 9)

@@ -1,5 +1,6 @@
 """Runs that start from another one: what is taken over, and that a resume is exact."""
 
+import dataclasses
 import json
 import shutil
 
@@ -196,6 +197,12 @@ def test_folders_that_are_no_start(tmp_path):
     assert find_start(Experiment.from_dict({**MINIMAL}), tmp_path / "run") is None
 
 
+def test_a_folder_of_others_is_to_be_imported_first(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    with pytest.raises(ValueError, match="with `keras-transformer import`. Received: .*"):
+        Start.open(tmp_path)
+
+
 MINIMAL = {"data": {"tsv": "x"}, "training": {"max_epochs": 1}}
 
 
@@ -213,6 +220,10 @@ def test_the_model_is_inherited_but_for_what_is_given():
     two = starting_from("run").inheriting(earlier).config(**sizes, target_vocab_size=8)
     assert two.embedding_sharing == "target_output"
     assert Experiment.from_dict(MINIMAL).inheriting(earlier).config(**sizes).model_dim == 128
+    learned = dataclasses.replace(earlier, positions="learned", max_positions=64)
+    other = starting_from("run", model={"positions": "rotary", "key_dim": 4}).inheriting(learned)
+    assert other.config(**sizes).max_positions is None
+    assert starting_from("run").inheriting(learned).config(**sizes).max_positions == 64
     with pytest.raises(ValueError, match="must be divisible by `num_heads`.*model_dim=6"):
         starting_from("run", model={"num_heads": 4}).inheriting(earlier)
     with pytest.raises(ValueError, match="Did you mean 'dropout'"):

@@ -179,6 +179,22 @@ def test_every_option_of_a_search_has_a_key(search):
     assert options <= {field.name for field in dataclasses.fields(DecodingSection)}
 
 
+def test_a_preset_keeps_its_own_limit_of_the_source(tmp_path):
+    translator = Translator(make_model(), JOINT, max_source_length=5)
+    translator.save_to_preset(tmp_path / "preset")
+    again = Translator.from_preset(tmp_path / "preset")
+    assert again.max_source_length == load_run(tmp_path / "preset").max_source_length == 5
+
+
+def test_a_search_of_ones_own_has_no_key(tmp_path):
+    class Own(Greedy):
+        pass
+
+    with pytest.raises(TypeError, match="the search of a preset must be one of .*Received: Own"):
+        Translator(make_model(), JOINT, Own()).save_to_preset(tmp_path / "preset")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_a_search_returns_beside_text_is_not_kept(tmp_path):
     search = BeamSearch(beam_size=3, n_best=2, token_log_probs=True)
     Translator(make_model(), JOINT, search).save_to_preset(tmp_path / "preset")

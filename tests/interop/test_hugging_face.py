@@ -183,7 +183,8 @@ def test_search_options_become_ours(edited):
         forbidden_ids=(5, 7),
     )
     left = "\n".join(checkpoint.generation.left)
-    for each in ("do_sample = True", "[8, 9]", "forced_eos_token_id = 9", "repetition_penalty"):
+    for each in ("do_sample = True", "[8, 9]", "forced_eos_token_id = 9",
+                 "repetition_penalty of a beam search"):  # fmt: skip
         assert each in left
 
 

@@ -15,7 +15,7 @@ from checkpoint_folders import (
 )
 
 import keras_transformer as kt
-from keras_transformer.interop import from_pretrained
+from keras_transformer.interop import from_pretrained, hugging_face
 from keras_transformer.interop.pretrained import Pretrained, Report
 
 FOLDERS = {
@@ -111,6 +111,20 @@ def test_the_report_says_what_was_taken_and_what_not(made):
         assert part in text
     assert pretrained.licence == "cc-by-4.0"
     assert pretrained.origin == "marian (marian)"
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        ('---\nlicense: "mit"\n---\n', "mit"),
+        ("---\nlicense:\n- apache-2.0\n- mit\n---\n", "apache-2.0"),
+        ("---\nlanguage: de\n---\nlicense: see the file\n", None),
+        ("no front matter\nlicense: mit\n", None),
+    ],
+)
+def test_a_licence_is_that_of_the_front_matter(card, licence, tmp_path):
+    (tmp_path / "README.md").write_text(card)
+    assert hugging_face._licence(tmp_path) == licence
 
 
 def test_what_a_report_says_of_settings_of_training_and_tasks(tmp_path):

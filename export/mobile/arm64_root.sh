@@ -4,8 +4,8 @@
 #
 # Debian's arm64 packages are unpacked, not installed, and the wheels come from pip's own index: no
 # debootstrap, chroot or binfmt_misc, and the host's package lists are not touched. Needs a Debian
-# host with apt sources, and a pip (PIP, `python3 -m pip` by default). 46 packages of 18 MB and
-# wheels of 40 MB are fetched; 200 MB on disk. DEST appears only once it is whole.
+# host with apt sources, and a pip (PIP, `python3 -m pip` by default). Takes some 200 MB
+# on disk. DEST appears only once it is whole.
 set -euo pipefail
 
 if [ $# != 1 ]; then

@@ -8,16 +8,8 @@ PATHS = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceSection:
-    """`[[data.sources]]`: a corpus of several, with keys that `[data]` has of a single one.
-
-    Attributes:
-        source, target, tsv, valid_source, valid_target, valid_tsv, format, source_key, target_key,
-            split, valid_split: As in `[data]`.
-        weight: How often an epoch has its pairs: 1 is once, 0.5 every second one, in turn.
-        tag: Words before each of its sources, such as `"<de>"`; they are in front of what is to be
-            translated, too.
-    """
+class _NamesCorpus:
+    """The keys that name a corpus: those of `DataSection`."""
 
     source: str | None = None
     target: str | None = None
@@ -30,10 +22,24 @@ class SourceSection:
     target_key: str | None = None
     split: str = "train"
     valid_split: str = "validation"
-    weight: float | None = None
-    tag: str | None = None
 
     PATHS = PATHS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceSection(_NamesCorpus):
+    """`[[data.sources]]`: a corpus of several, with keys that `[data]` has of a single one.
+
+    Attributes:
+        source, target, tsv, valid_source, valid_target, valid_tsv, format, source_key, target_key,
+            split, valid_split: As in `[data]`.
+        weight: How often an epoch has its pairs: 1 is once, 0.5 every second one, in turn.
+        tag: Words before each of its sources, such as `"<de>"`; they are in front of what is to be
+            translated, too.
+    """
+
+    weight: float | None = None
+    tag: str | None = None
 
     def __post_init__(self):
         _check_corpus(self, "data.sources")
@@ -44,7 +50,7 @@ class SourceSection:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSection:
+class DataSection(_NamesCorpus):
     """`[data]`: the sentence pairs to train on, and those to validate on.
 
     Attributes:
@@ -68,24 +74,11 @@ class DataSection:
             place of a `weight` of each: 1 as they are, 5 nearly equal.
     """
 
-    source: str | None = None
-    target: str | None = None
-    tsv: str | None = None
-    valid_source: str | None = None
-    valid_target: str | None = None
-    valid_tsv: str | None = None
-    format: str | None = None
-    source_key: str | None = None
-    target_key: str | None = None
-    split: str = "train"
-    valid_split: str = "validation"
     invalid: str = "error"
     max_length: int = 128
     imported: str | None = None
     sources: tuple[SourceSection, ...] | None = None
     temperature: float | None = None
-
-    PATHS = PATHS
 
     def __post_init__(self):
         if self.temperature is not None and not self.temperature > 0:

@@ -16,7 +16,7 @@ PARAGRAPHS = [
     ("นี่คือประโยค นี่อีกประโยคหนึ่ง", "th"),
     ("ይህ ነው። ሁለተኛ፧ አዎ።", "am"),
     ("1. Wash. 2. Dry (carefully). 3.\n10. a) b. c.\n(Dr. X.) [Yes.] 'No.' ...", "en"),
-    ("a\0b. C\x01 d. \ufeffE. \u200bF. \ufffd G. e\u0301. É. \U0001f600 H! \U0001f468\u200d\U0001f469.", ""),
+    ("a\0b. C\x01 d. \ufeffE. \u200bF. \ufffd G. e\u0301. É. \U0001f600 H! \U0001f468\u200d.", ""),
     ("http://a.org/?q=1! x@y.Z. 3.5 U.S.A. 5 p.m. ok", "en"),
     ("\xa0 a\u2003.\u3000B\u202f! \x85C\x1c. D\u1680. E", "en"),
     ("The " + "very long, " * 30 + "long; " * 20 + "end: " + "x" * 90 + " " + "語" * 60, "en"),

@@ -28,6 +28,7 @@ need g++ g++
 need sentencepiece_processor.h libsentencepiece-dev
 need nlohmann/json.hpp nlohmann-json3-dev
 need javac default-jdk-headless
+need clang clang
 need qemu-aarch64-static qemu-user-static
 need aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 if [ ${#wanted[@]} -gt 0 ]; then

@@ -9,16 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "failure.h"
 #include "file_lock.h"
 #include "processor.h"
 #include "record.h"
-
-#ifdef __linux__
-#include <sys/sysmacros.h>
-#endif
 
 namespace keras_transformer {
 namespace {
@@ -118,24 +113,19 @@ std::string packed_weights(const std::string& folder, const File& model,
 }
 
 MappedPages::MappedPages(const File& file) {
-#ifdef __linux__
-  struct stat status;
-  if (file.size() < kLeastPages || fstat(file.descriptor(), &status)) return;
+  if (file.size() < kLeastPages) return;
+  std::error_code error;  // where a system has no such files, no range is known
+  const std::string link = "/proc/self/fd/" + std::to_string(file.descriptor());
+  const std::string name = fs::read_symlink(link, error).string();
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long start, end, offset, node;
-    unsigned device_major, device_minor;
+  for (std::string line; !error && std::getline(maps, line);) {
+    const size_t place = line.find('/');
+    if (place == line.npos || line.compare(place, line.npos, name)) continue;
+    unsigned long start, end;
     char rights[5];
-    const int fields = std::sscanf(line.c_str(), "%lx-%lx %4s %lx %x:%x %lu", &start, &end, rights,
-                                   &offset, &device_major, &device_minor, &node);
-    if (fields == 7 && node == status.st_ino && device_major == major(status.st_dev) &&
-        device_minor == minor(status.st_dev) && !std::strchr(rights, 'w')) {
-      ranges_.push_back({start, end});
-    }
+    const int fields = std::sscanf(line.c_str(), "%lx-%lx %4s", &start, &end, rights);
+    if (fields == 3 && !std::strchr(rights, 'w')) ranges_.push_back({start, end});
   }
-#else
-  (void)file;
-#endif
 }
 
 void MappedPages::let_go() const {

@@ -331,6 +331,15 @@ class DecodingSection:
         """The search's name, also where it is left out."""
         return self.strategy or ("beam" if self.beam_size > 1 else "greedy")
 
+    def with_changes(self, **changes: Any) -> "DecodingSection":
+        """The section with other values; `None` changes none."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if "beam_size" in changes and "strategy" not in changes and self.strategy != "sampling":
+            changes["strategy"] = None  # which presets and imported runs name: the size chooses it
+            if changes["beam_size"] == 1:
+                changes = {**dict.fromkeys(self.OF_BEAM), **changes}
+        return dataclasses.replace(self, **changes)
+
     def search(self) -> "Greedy | BeamSearch | Sampling":
         """The search.
 

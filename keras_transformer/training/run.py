@@ -12,6 +12,7 @@ import keras
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import PreparedCorpus
+from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.length import NOW, STOP_FILE, Extension, wanted_end
 from keras_transformer.experiment.run_folder import (
@@ -44,7 +45,6 @@ from keras_transformer.training.data import (
     TrainingData,
     choose_samples,
     make_tokenizers,
-    open_corpora,
 )
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.freezing import freeze

@@ -41,10 +41,17 @@ def add_distil(add_command):
     )
     command.add_argument(
         "--select",
-        choices=("best", "best-bleu", "all"),
+        choices=("best", "best-bleu", "all", "original"),
         default="best",
-        help="what becomes a pair: the best, of --n-best the nearest to the corpus' own target, or "
-        "all of them",
+        help="what becomes a pair: the best, of --n-best the nearest to the corpus' own target, "
+        "all of them, or the corpus' own target, for --probabilities alone",
+    )
+    command.add_argument(
+        "--probabilities",
+        type=int,
+        metavar="K",
+        help="write the teachers' K most probable ids of each position too, for "
+        "training.teacher_weight; needs their tokenizer",
     )
     command.add_argument(
         "--original-weight",
@@ -84,7 +91,9 @@ def distil(arguments):
     from keras_transformer.experiment.run_folder import check_folder
     from keras_transformer.experiment.start import find_start
 
-    options = distillation.DistillationOptions(n_best=arguments.n_best, select=arguments.select)
+    options = distillation.DistillationOptions(
+        n_best=arguments.n_best, select=arguments.select, top_k=arguments.probabilities
+    )
     overrides = set_values(arguments, "SECTION.KEY=VALUE")
     student = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
     places = {"corpus": arguments.corpus, "original_weight": arguments.original_weight}
@@ -97,6 +106,7 @@ def distil(arguments):
         length_penalty=arguments.length_penalty,
         length_normalization=arguments.length_normalization,
     )
+    distillation.check_student(student, teachers, options)
     check_folder(pathlib.Path(arguments.run_dir), trained, resume=True)
     distillation.check_job(trained.data.distilled, teachers, options)
     check_writable(arguments.run_dir)

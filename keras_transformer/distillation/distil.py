@@ -8,6 +8,7 @@ from keras_transformer.distillation.options import DistillationOptions
 from keras_transformer.distillation.teachers import Teachers
 from keras_transformer.distillation.written_corpus import write_corpus
 from keras_transformer.experiment.experiment import Experiment
+from keras_transformer.experiment.tokenizers import Tokenizers
 
 
 def distil(
@@ -50,6 +51,7 @@ def distil(
         PosixPath('student')
     """
     student.check_files()
+    check_student(student, teachers, options or DistillationOptions())
     trained = distilled_experiment(student, run_dir, corpus, original_weight)
     write_corpus(
         teachers,
@@ -63,6 +65,35 @@ def distil(
     from keras_transformer.training import train
 
     return train(trained, run_dir)
+
+
+def check_student(student: Experiment, teachers: Teachers, options: DistillationOptions) -> None:
+    """Looks, without Keras, at whether a student can learn what its teachers are to write.
+
+    Raises:
+        ValueError: if probabilities are written and not used, or used and not written, or the
+            student has another tokenizer than the teachers.
+
+    Example:
+        >>> from keras_transformer.distillation import DistillationOptions, check_student
+        >>> check_student(experiment, teachers, DistillationOptions())  # doctest: +SKIP
+    """
+    weight = student.training.teacher_weight
+    if (options.top_k is not None) != bool(weight):
+        raise ValueError(
+            "the teachers' probabilities (`top_k`, --probabilities) must go with "
+            "`training.teacher_weight` above 0, and it with them. "
+            f"Received: top_k={options.top_k}, teacher_weight={weight}"
+        )
+    if options.top_k is None:
+        return
+    section, theirs = student.tokenizer, teachers.fingerprints[0][1:]
+    ours = [each.fingerprint for each in Tokenizers.make(section, ())] if section.file else None
+    if ours != list(theirs):
+        raise ValueError(
+            "a student that learns probabilities must have its teachers' tokenizers: name them in "
+            f"`tokenizer.file`. Received: file={section.file}, teacher={teachers.folders[0]}"
+        )
 
 
 def distilled_experiment(student, run_dir, corpus=None, original_weight=None):

@@ -7,6 +7,7 @@ It holds `sources.jsonl`, `translations.jsonl`, `pairs-N.jsonl` of each corpus a
 import array
 import collections
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from keras_transformer.data import PreparedCorpus
+from keras_transformer.data import JsonLinesCorpus, PreparedCorpus
 from keras_transformer.data.distilled import NOTE_FILE, pairs_file, read_note
 from keras_transformer.distillation.options import DistillationOptions
 from keras_transformer.distillation.teachers import Teachers
@@ -80,13 +81,16 @@ def write_corpus(
     with locked(folder):
         job = _job(teachers, options)
         job["corpus"] = _fingerprint(corpora)
+        if options.top_k is not None:
+            _check_for_probabilities(data, teachers)
+            job["max_length"] = data.max_length
         if _is_done(folder, job):
             log(f"{folder} holds what the teachers have written")
             return folder
         folder.mkdir(exist_ok=True)
         index = _write_sources(folder, corpora)
-        if not _is_translated(folder):
-            make = functools.partial(teachers.translator, jit_compile=jit_compile)
+        make = functools.cache(functools.partial(teachers.translator, jit_compile=jit_compile))
+        if options.translates and not _is_translated(folder):
             translator = make()  # what is wrong with the teachers is told before the note is there
             _write_note(folder, job, len(index), ())
             if beam_options is not None:
@@ -94,8 +98,11 @@ def write_corpus(
             else:
                 with _several(translator, make, workers) as translator:
                     _translate(folder, options, job, translator, len(index))
-        parts = _write_pairs(folder, corpora, index, options)
-        _write_note(folder, job, len(index), parts)
+        parts, more = _write_pairs(folder, corpora, index, options), {}
+        if options.top_k is not None:
+            _write_note(folder, job, len(index), ())
+            more = _probabilities(folder, make(), options, data.max_length)
+        _write_note(folder, job, len(index), parts, **more)
     for part in parts:
         log(
             f"{part['corpus']}: {part['pairs']:,} pairs of {part['sources']:,} sources; without a "
@@ -137,7 +144,7 @@ def _visible(folder):
 
 
 def _job(teachers, options):
-    return {**teachers.description(), "n_best": options.n_best, "select": options.select}
+    return {**teachers.description(), **dataclasses.asdict(options)}
 
 
 def _check_same(folder, found, job):
@@ -159,8 +166,8 @@ def _is_done(folder, job):
     return bool(note["parts"])
 
 
-def _write_note(folder, job, sources, parts):
-    note = sealed({"job": job, "sources": sources, "parts": list(parts)})
+def _write_note(folder, job, sources, parts, **more):
+    note = sealed({"job": job, "sources": sources, "parts": list(parts), **more})
     write_text(folder / NOTE_FILE, json.dumps(note, indent=2) + "\n")
 
 
@@ -243,6 +250,27 @@ def _translate(folder, options, job, translator, count):
     )
 
 
+def _check_for_probabilities(data, teachers):
+    """Raises a `ValueError` where probabilities could not be used."""
+    if data.sources is not None:
+        raise ValueError(
+            f"`top_k` goes with one corpus. Received: {len(data.sources)} [[data.sources]]"
+        )
+    if teachers.source_prefix or teachers.target_prefix:
+        raise ValueError(
+            "`top_k` goes without prefixes, which a student has not. Received: source_prefix="
+            f"{teachers.source_prefix}, target_prefix={teachers.target_prefix}"
+        )
+
+
+def _probabilities(folder, translator, options, max_length):
+    from keras_transformer.distillation.probabilities import write_probabilities
+
+    corpus = JsonLinesCorpus(folder / pairs_file(0), "source", "target")
+    limits = {"top_k": options.top_k, "max_length": max_length}
+    return {"probabilities": write_probabilities(folder, translator, corpus, **limits)}
+
+
 def _several(translator, make_translator, workers):
     """A context manager that gives the translator, or what stands for it in several processes."""
     if workers == 1:
@@ -289,7 +317,11 @@ class _Translations:
 def _write_pairs(folder, corpora, index, options):
     """Writes the pairs of each corpus; returns what the note says of them."""
     parts = []
-    with contextlib.closing(_Translations(folder / TRANSLATIONS_FILE)) as translations:
+    with contextlib.ExitStack() as opened:
+        translations = None
+        if options.translates:
+            translations = _Translations(folder / TRANSLATIONS_FILE)
+            opened.enter_context(contextlib.closing(translations))
         for number, corpus in enumerate(corpora):
             counts, path = collections.Counter(), folder / pairs_file(number)
             write = functools.partial(_write_part, corpus, translations, index, options, counts)
@@ -305,11 +337,11 @@ def _write_part(corpus, translations, index, options, counts, path):
             if not source.strip():
                 continue
             counts["sources"] += 1
-            found = translations[index[_key(source)]]
+            found = [] if translations is None else translations[index[_key(source)]]
             whole = [
                 each["text"] for each in found if not each["truncated"] and each["text"].strip()
             ]
-            if not whole:
+            if not whole and options.translates:
                 counts["unusable" if found else "too_long"] += 1
             for text in options.chosen(whole, target):
                 counts["pairs"] += 1

@@ -43,9 +43,9 @@ class Experiment:
       and no `preset` they replace the fields of that folder's model.
     - `[training]`: `start_from`, `freeze`, `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`,
       `pack`, `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`,
-      `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `clipnorm`, `ema`,
-      `seed`, `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`,
-      `best_by`, `patience`, `strategy`
+      `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `teacher_weight`,
+      `teacher_temperature`, `clipnorm`, `ema`, `seed`, `jit_compile`, `average_checkpoints`,
+      `save_every_steps`, `score_every_epochs`, `best_by`, `patience`, `strategy`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
       `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
       `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
@@ -101,6 +101,12 @@ class Experiment:
                     f"`model.{name}` is given by the tokenizer and must be left out. "
                     f"Received: {name}={self.model[name]!r}"
                 )
+        if self.training.teacher_weight and (self.data.sources or self.data.original_weight):
+            raise ValueError(
+                "`training.teacher_weight` goes with one corpus, which teachers know. "
+                f"Received: {len(self.data.sources or ())} sources, "
+                f"original_weight={self.data.original_weight}"
+            )
         if not self.inherits_model:  # or what it inherits would be missing
             self._check_config()
 

@@ -17,6 +17,7 @@ from keras_transformer.data import (
     tokenize_corpus,
     training_batches,
 )
+from keras_transformer.data.scored import with_probabilities
 from keras_transformer.experiment.corpora import training_weights
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
@@ -84,6 +85,15 @@ def _mixed(parts, section):
     return mixed
 
 
+def _scored(corpus, section, tokenizers):
+    """A tokenized corpus with what the teachers say of it."""
+    if section.distilled is None:
+        raise ValueError(
+            "`training.teacher_weight` goes with `data.distilled`. Received: distilled=None"
+        )
+    return with_probabilities(corpus, section.distilled, tokenizers)
+
+
 def _buckets(corpus, places):
     """`choose_buckets`, but no bucket is longer than the model has places."""
     chosen = choose_buckets(corpus)
@@ -121,6 +131,8 @@ class TrainingData:
         most = options.buckets[-1] if options.buckets else places
         mix = functools.partial(_mixed, section=experiment.data)
         training = _tokenized(corpora[0], tokenizers, length, most, mix)
+        if options.teacher_weight:
+            training = _scored(training, experiment.data, tokenizers)
         valid = _tokenized(corpora[1], tokenizers, length, places)
         buckets = options.buckets or _buckets(training, places)
         if options.pack:

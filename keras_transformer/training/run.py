@@ -52,6 +52,7 @@ from keras_transformer.training.objective import compile_model
 from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
 from keras_transformer.training.state import average_weights, saved_progress
+from keras_transformer.training.student import Student
 from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
@@ -141,7 +142,7 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
     # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)
-        model = Transformer(config)
+        model = (Student if experiment.training.teacher_weight else Transformer)(config)
         taken = take_over(start, model, tokenizers) if start else None
         freeze(model, experiment.training.freeze or ())
         compile_model(model, experiment.training)

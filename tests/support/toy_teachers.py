@@ -30,7 +30,7 @@ jit_compile = false
 """
 
 
-def save_teacher(folder, seed, tokenizer=None):
+def save_teacher(folder, seed, tokenizer=None, **fields):
     """Saves a model of random weights, which writes something for every source."""
     keras.utils.set_random_seed(seed)
     tokenizer = tokenizer or kt.CharacterTokenizer("abc")
@@ -42,6 +42,7 @@ def save_teacher(folder, seed, tokenizer=None):
         decoder_layers=1,
         intermediate_dim=8,
         **tokenizer.special_ids._asdict(),
+        **fields,
     )
     search = kt.BeamSearch(beam_size=3, extra_length=2, forced_eos=True)
     translator = kt.Translator(kt.Transformer(config), tokenizer, search, max_source_length=8)

@@ -55,7 +55,7 @@ def prepare(arguments):
     write = data.prepare
     if arguments.beam is not None:
         write = data.prepare_with_beam
-        options["options"] = _beam_options(arguments)
+        options["options"] = beam_pipeline_options(arguments.beam)
     tokenizer = load_tokenizer(arguments.tokenizer)
     check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
     check_new_folder(arguments.output, KIND)
@@ -183,7 +183,7 @@ def _translate_with_beam(arguments):
         arguments.input,
         arguments.output,
         form=form,
-        options=_beam_options(arguments),
+        options=beam_pipeline_options(arguments.beam),
         lock=False,
     )
 
@@ -232,12 +232,13 @@ def _translator_of(arguments):
     return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
 
 
-def _beam_options(arguments):
+def beam_pipeline_options(text):
+    """The options of an Apache Beam pipeline that a command line gives."""
     try:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
-    return PipelineOptions(shlex.split(arguments.beam))
+    return PipelineOptions(shlex.split(text))
 
 
 def evaluate(arguments):

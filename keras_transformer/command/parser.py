@@ -4,6 +4,7 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.distil import add_distil
 from keras_transformer.command.export_parser import add_export, add_search
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer_runner import __version__
@@ -25,6 +26,7 @@ def make_parser():
         _add_tokenizer,
         _add_prepare,
         _of_module(add_train),
+        _of_module(add_distil),
         _of_module(add_stop),
         _of_module(add_import),
         _add_translate,

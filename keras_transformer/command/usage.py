@@ -14,7 +14,12 @@ _SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix
 
 def usage_problem(arguments):
     """What does not go together in parsed arguments, as a sentence, or `None`."""
-    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": _of_export}
+    problems = {
+        "translate": _of_translate,
+        "evaluate": _of_evaluate,
+        "export": _of_export,
+        "distil": _of_workers,
+    }
     return problems.get(arguments.command, lambda _: None)(arguments)
 
 
@@ -32,6 +37,10 @@ def _of_translate(arguments):
         return "--language goes with --text"
     if arguments.whole_texts and arguments.beam is not None and arguments.format != "jsonl":
         return "--text with --beam-pipeline goes with --format jsonl: one text is not spread"
+    return _of_workers(arguments)
+
+
+def _of_workers(arguments):
     if not 1 <= arguments.workers <= _MOST_WORKERS:
         return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
     if arguments.workers > 1 and arguments.beam is not None:

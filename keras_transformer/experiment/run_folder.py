@@ -89,13 +89,7 @@ class Run:
 
     def with_decoding(self, **changes: Any) -> "Run":
         """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
-        changes = {name: value for name, value in changes.items() if value is not None}
-        decoding = self.experiment.decoding
-        if "beam_size" in changes and "strategy" not in changes and decoding.strategy != "sampling":
-            changes["strategy"] = None  # which presets and imported runs name: the size chooses it
-            if changes["beam_size"] == 1:
-                changes = {**dict.fromkeys(decoding.OF_BEAM), **changes}
-        decoding = dataclasses.replace(decoding, **changes)
+        decoding = self.experiment.decoding.with_changes(**changes)
         experiment = dataclasses.replace(self.experiment, decoding=decoding)
         return dataclasses.replace(self, experiment=experiment)
 

@@ -70,7 +70,7 @@ class Transformer(TransformerModel):
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         source, target, output = _embeddings(config, dtype)
-        encoder = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
+        encoder = encoder_blocks(config, config.encoder_blocks, "encoder", dtype)
         encoder = Stack(config, "source", source, encoder, dtype)
         decoder = Stack(config, "target", target, decoder_blocks(config, dtype), dtype)
         inputs = {

@@ -1,5 +1,6 @@
 """Lexical shortlists: the target ids that a sentence may need, by the ids of its source."""
 
+import hashlib
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +13,6 @@ from keras_transformer.typing import Tensor
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
 
-SHORTLIST_FILE = "shortlist.npz"
 _FIELDS = {"frequent": 1, "starts": 1, "ids": 1, "target_size": 0, "joint": 0}
 _ADVICE = "make it again with `keras-transformer shortlist`"
 
@@ -89,6 +89,19 @@ class Shortlist:
         """The most ids that a source id has."""
         return int(np.diff(self.starts).max())
 
+    @property
+    def summary(self) -> dict[str, int]:
+        """How large it is, for the records of exports."""
+        return {"frequent_ids": len(self.frequent), "most_ids_of_a_source_id": self.longest}
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that it holds."""
+        digest = hashlib.sha256(f"{self.target_size} {self.joint}".encode())
+        for each in (self.frequent, self.starts, self.ids):
+            digest.update(each.tobytes())
+        return digest.hexdigest()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shortlist) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in _FIELDS
@@ -153,7 +166,8 @@ class Shortlist:
         """
         if not os.path.isfile(path):
             raise FileNotFoundError(
-                f"a shortlist must be made first, by `keras-transformer shortlist`. Received: {path}"
+                "a shortlist must be made first, by `keras-transformer shortlist`. "
+                f"Received: {path}"
             )
         check_sealed_file(path, _ADVICE, owner=owner)
         with np.load(path, allow_pickle=False) as content:
@@ -194,8 +208,11 @@ class Shortlist:
 
         Example:
             >>> from keras_transformer.decoding.shortlist import Shortlist
-            >>> table = [np.array(each) for each in ([1, 1, 1, 2], [4, 5, 6, 4], [0.1, 0.6, 0.3, 1])]
-            >>> shortlist = Shortlist.from_scores(*table, source_size=3, target_size=7, best=2)
+            >>> sources, targets = np.array([1, 1, 1, 2]), np.array([4, 5, 6, 4])
+            >>> scores = np.array([0.1, 0.6, 0.3, 1])
+            >>> shortlist = Shortlist.from_scores(
+            ...     sources, targets, scores, source_size=3, target_size=7, best=2
+            ... )
             >>> shortlist.ids_for([1]), shortlist.ids_for([2])
             ([5, 6], [4])
         """

@@ -9,9 +9,10 @@ another, has no probability there: no batch mate changes anything.
 import functools
 from typing import Any, NamedTuple
 
-from keras import backend, ops
+from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE, holds
+from keras_transformer.layers.lowering.places import places_where
 from keras_transformer.typing import Tensor
 
 _LEAST_PADDED = 256  # candidates that XLA compiles for; then twice as many, and so on
@@ -146,7 +147,7 @@ def candidates_of(candidate_ids, config, prefix_ids=None, *, few_sizes=False):
     is_special = functools.reduce(ops.logical_or, [ops.equal(places, each) for each in special])
     member = ops.logical_or(member, is_special)
     chosen = ops.logical_and(ops.any(member, axis=0), ops.logical_not(is_special))
-    ids = _where(chosen, _most(candidate_ids, prefix_ids, vocab_size))
+    ids = places_where(chosen, _most(candidate_ids, prefix_ids, vocab_size))
     ids = ops.concatenate([ops.convert_to_tensor(special, "int32"), ids])
     if few_sizes:
         fill = ops.full((_up_to_power_of_two(ops.shape(ids)[0]),), config.pad_id, "int32")
@@ -178,19 +179,6 @@ def _most(candidate_ids, prefix_ids, vocab_size):
             rows, columns = ops.shape(ids)
             size = size + rows * columns
     return min(size, vocab_size) if isinstance(size, int) else size
-
-
-def _where(chosen, most):
-    """(V,) boolean -> int32 indices where it holds, ascending.
-
-    JAX compiles no size that it does not know: there are `most` indices there, others at the end.
-    """
-    if backend.backend() != "jax":
-        return ops.cast(ops.nonzero(chosen)[0], "int32")
-    places = ops.arange(chosen.shape[0])
-    return ops.cast(ops.argsort(ops.where(chosen, places, places + chosen.shape[0])), "int32")[
-        :most
-    ]
 
 
 def _up_to_power_of_two(count):

@@ -113,6 +113,7 @@ def test_an_ensemble_and_a_list_of_allowed_ids():
     for index in (0, 1):
         own = decode(model, rows[index : index + 1], search, candidate_ids=ids[index : index + 1])
         assert_same(found, own, slice(index, index + 1))
+    search = BeamSearch(beam_size=2, extra_length=3, min_length=3)
     found = decode(model, rows, search, candidate_ids=ids, allowed_ids=allowed)
     for row, source, ids in zip(array(found.ids), rows, allowed, strict=True):
         both = {*shortlist().ids_for(source)} & {*ids.tolist()}
@@ -171,9 +172,7 @@ def test_the_best_of_a_table():
     options = dict(source_size=3, target_size=5)
     made = Shortlist.from_scores(*rows, **options, best=3, threshold=0.2)
     assert [made.ids_for([token]) for token in range(3)] == [[4], [], [0, 1, 3]]
-    assert Shortlist.from_scores(*rows, **options, best=1).ids_for([2]) == [
-        1
-    ]  # of equals the first
+    assert Shortlist.from_scores(*rows, **options, best=1).ids_for([2]) == [1]  # not 3
     joint = Shortlist.from_scores(*rows, source_size=5, target_size=5, best=1, joint=True)
     assert joint.ids_for([2, 3]) == [1, 2, 3]
     empty = Shortlist.from_scores(*rows, **options, best=0)

@@ -125,13 +125,17 @@ def _load_run(arguments):
         length_penalty=arguments.length_penalty,
         length_normalization=arguments.length_normalization,
     )
+    if arguments.shortlist:
+        run = run.with_shortlist(arguments.run_dir)
     return run.with_prefixes(source=arguments.source_prefix, target=arguments.target_prefix)
 
 
 def _check_run(arguments):
-    from keras_transformer.experiment.run_folder import check_finished
+    from keras_transformer.experiment.run_folder import check_finished, check_shortlist
 
     check_finished(arguments.run_dir)
+    if arguments.shortlist:
+        check_shortlist(arguments.run_dir)
 
 
 def translate(arguments):
@@ -212,7 +216,9 @@ def _translate_here(arguments):
             arguments.input,
             arguments.output,
             form=form,
-            fingerprint=repr((model, run.strategy, run.max_source_length, *run.prefixes)),
+            fingerprint=repr(
+                (model, run.strategy, run.max_source_length, *run.prefixes, *run.shortlist_fields)
+            ),
             progress=progress,
             lock=False,
         )
@@ -313,6 +319,7 @@ def export(arguments):
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
         "max_source_length": longest,
+        "shortlist": run.shortlist,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.serving.saved_model import export_saved_model

@@ -10,6 +10,7 @@ _OF_LITERT = {
 }
 _MOST_WORKERS = 256  # a slip of the keyboard must not start more
 _SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
+_SEARCH += ("shortlist",)
 
 
 def usage_problem(arguments):
@@ -19,6 +20,7 @@ def usage_problem(arguments):
         "evaluate": _of_evaluate,
         "export": _of_export,
         "distil": _of_workers,
+        "shortlist": _of_shortlist,
     }
     return problems.get(arguments.command, lambda _: None)(arguments)
 
@@ -74,4 +76,14 @@ def _of_export(arguments):
         return "--references goes with --samples"
     if arguments.ids_only and arguments.form != "savedmodel":
         return "--ids-only goes with --to savedmodel"
+    return None
+
+
+def _of_shortlist(arguments):
+    if arguments.lex and arguments.source:
+        return "shortlist takes --source or --lex, not both"
+    if arguments.source is None:
+        for name in ("target", "format", "source_key", "target_key"):
+            if getattr(arguments, name) is not None:
+                return f"--{name.replace('_', '-')} goes with --source"
     return None

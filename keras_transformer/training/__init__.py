@@ -2,6 +2,8 @@
 
 from keras_transformer.experiment import Experiment, Run, learn_tokenizer, load_run
 from keras_transformer.training.checkpoint import TrainingCheckpoint
+from keras_transformer.training.distribution import with_rows_filled
+from keras_transformer.training.layouts import check_layouts, layout_map
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
 from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedule, PaperSchedule
@@ -21,7 +23,10 @@ __all__ = [
     "TokenMeanLoss",
     "TrainingCheckpoint",
     "average_weights",
+    "check_layouts",
+    "layout_map",
     "learn_tokenizer",
     "load_run",
     "train",
+    "with_rows_filled",
 ]

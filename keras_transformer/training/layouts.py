@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.sections import TrainingSection
+from keras_transformer.layers.lowering.head_layout import BY_HEAD
 
 BATCH_AXIS, MODEL_AXIS = "batch", "model"
 
@@ -80,6 +81,7 @@ def _axes_of_weights(config, axis, split_vocabulary):
         f"{to_heads}/kernel": (None, axis),
         ".*attention/output/kernel": (axis, None),
     }
+    found[f".*attention/query_key_value/{BY_HEAD}"] = (None, axis)  # of no weight
     if config.use_bias:
         found[f"{to_heads}/bias"] = (axis,)
     if config.attention_score == "additive":
@@ -132,7 +134,7 @@ def check_layouts(model: keras.Model, layouts: keras.distribution.LayoutMap) -> 
         ValueError: a key of a layout map must match the whole path of some weight. Received: \
 'attention/kernel', which matches none of transformer
     """
-    unused = set(layouts)
+    unused = {key for key in layouts if not key.endswith(BY_HEAD)}
     mesh = dict(zip(layouts.device_mesh.axis_names, layouts.device_mesh.shape, strict=True))
     for weight in model.weights:
         layout = layouts[weight.path]

@@ -7,6 +7,7 @@ from keras_transformer.training.layouts import check_layouts, layout_map
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
 from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedule, PaperSchedule
+from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.run import train
 from keras_transformer.training.state import average_weights
 
@@ -27,6 +28,7 @@ __all__ = [
     "layout_map",
     "learn_tokenizer",
     "load_run",
+    "rematerialize",
     "train",
     "with_rows_filled",
 ]

@@ -248,13 +248,6 @@ class TrainingSection:
                 "`training.weight_decay` goes with the optimizer 'adamw'. "
                 f"Received: optimizer={self.optimizer!r}, weight_decay={self.weight_decay}"
             )
-        if self.strategy != "none" and self.accumulate_batches > 1:
-            raise ValueError(
-                "`training.accumulate_batches` does not go with a strategy: Keras cannot sum "
-                "gradients of replicas inside its condition. More replicas make larger batches. "
-                f"Received: strategy={self.strategy!r}, "
-                f"accumulate_batches={self.accumulate_batches}"
-            )
         if self.strategy != "none" and self.distribution != "none":
             raise ValueError(
                 "`training.strategy` is of TensorFlow and `training.distribution` of JAX: one of "

@@ -49,6 +49,15 @@ def is_shared(strategy):
     return strategy is not None and strategy.num_replicas_in_sync > 1
 
 
+def has_replicas():
+    """Whether a `tf.distribute` strategy of several replicas is the current one."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy() and is_shared(tf.distribute.get_strategy())
+
+
 def is_chief(strategy):
     """Whether this process writes the run folder: of several workers, the first does."""
     resolver = getattr(strategy, "cluster_resolver", None)

@@ -113,6 +113,16 @@ def _add_translate(subparsers):
         help="file with a sentence a line; - is standard input, the default without TEXT",
     )
     command.add_argument(
+        "--text",
+        action="store_true",
+        dest="whole_texts",
+        help="what is given is one text of many sentences, whose line breaks and spaces stay; of "
+        "JSON lines, and of several TEXT, each is one",
+    )
+    command.add_argument(
+        "--language", default="", metavar="TAG", help="of --text, such as de: its abbreviations"
+    )
+    command.add_argument(
         "--output",
         metavar="FILE",
         help="new file for the translations of --input; interrupted, the same command goes on",

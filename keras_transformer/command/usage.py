@@ -26,6 +26,12 @@ def _of_translate(arguments):
         of_files = tuple(getattr(arguments, name) for name in names)
         if arguments.output or of_files != ("lines", None, "error", None, 1, False):
             return "--output goes with --input; what says how goes with both"
+    if arguments.whole_texts and (arguments.n_best is not None or arguments.too_long != "error"):
+        return "--text goes without --n-best and --too-long: no text is too long"
+    if arguments.language and not arguments.whole_texts:
+        return "--language goes with --text"
+    if arguments.whole_texts and arguments.beam is not None and arguments.format != "jsonl":
+        return "--text with --beam-pipeline goes with --format jsonl: one text is not spread"
     if not 1 <= arguments.workers <= _MOST_WORKERS:
         return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
     if arguments.workers > 1 and arguments.beam is not None:

@@ -16,7 +16,8 @@ from keras_transformer.translation.streaming import TokenStream
 from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
-from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size
+from keras_transformer_runner.sentences import translate_texts
+from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size, fits_size
 from keras_transformer_runner.translation import Translation
 
 
@@ -147,6 +148,29 @@ class Translator(TranslatorPresets):
             for index, row in zip(chosen, self._content(result.ids), strict=True):
                 translations[index] = self._text(texts[index], sources[index], row)
         return translations
+
+    def translate_text(self, text: str, *, language: str = "") -> str:
+        """The translation of a text of several sentences, its line breaks and spaces kept.
+
+        It is split into sentences by the rule of docs/whole_texts.md, and one that is too long is
+        cut. All are translated as one list; each gets what `translate` gives it.
+
+        Args:
+            text: A `str`; an empty one gives an empty one.
+            language: A BCP 47 tag such as `"de"`, that of the text: its abbreviations end no
+                sentence.
+
+        Raises:
+            TypeError: if `text` or `language` is no string.
+            ValueError: if `language` is no such tag.
+            ImportError: if icu4py is not installed.
+        """
+        return translate_texts([text], self.translate, self.fits, language)[0]
+
+    def fits(self, text: str) -> bool:
+        """Whether a text has at most `max_source_length` tokens, EOS included."""
+        longest = self.max_source_length
+        return fits_size(text, longest) and len(self.tokenizer.encode(text)) < longest
 
     def translate_with_details(
         self,

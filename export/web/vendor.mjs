@@ -167,13 +167,19 @@ function edited(name, text, replacements) {
   return text.replace(/^\/\/# sourceMappingURL=.*$/gm, '');
 }
 
-/** Writes `vendor/` into the package, for `npm pack`. */
+/** Writes `vendor/` into the package, for `npm pack`; what is there already stays. */
 function writeVendored() {
   const folder = path.join(PACKAGE, 'vendor');
-  fs.rmSync(folder, { recursive: true, force: true });
-  fs.mkdirSync(folder);
-  for (const [name, content] of Object.entries(vendored())) {
-    fs.writeFileSync(path.join(folder, name), content);
+  fs.mkdirSync(folder, { recursive: true });
+  const files = vendored();
+  for (const name of fs.readdirSync(folder)) {
+    if (!Object.hasOwn(files, name)) fs.rmSync(path.join(folder, name), { recursive: true });
+  }
+  for (const [name, content] of Object.entries(files)) {
+    const file = path.join(folder, name);
+    if (fs.existsSync(file) && fs.readFileSync(file).equals(Buffer.from(content))) continue;
+    fs.writeFileSync(`${file}.${process.pid}`, content);
+    fs.renameSync(`${file}.${process.pid}`, file);
   }
 }
 

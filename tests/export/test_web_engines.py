@@ -1,47 +1,24 @@
 """The page in Firefox and WebKitGTK: export/web/test.sh installs what Debian has of them."""
 
-import json
-import pathlib
-import shutil
-
 import pytest
-from page import SCRIPTS, WEB, node_json
+from page import SCRIPTS, node_json
+from page_engines import engine
 
 from keras_transformer.export import MODES
 from keras_transformer.export.parity import compare
 
-
-def firefox():
-    binary = shutil.which("firefox-esr") or shutil.which("firefox")
-    return binary and dict(kind="firefox", binary=binary)
-
-
-def webkit():
-    """The browser of WebKitGTK's own tests, which has no place in PATH."""
-    found = sorted(pathlib.Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"))
-    driver = shutil.which("WebKitWebDriver")
-    if found and driver and shutil.which("Xvfb"):
-        return dict(kind="webkit", binary=str(found[-1]), driver=driver)
-    return None
-
-
-ENGINES = {"firefox": firefox, "webkit": webkit}
 TYPED = 3  # by hand, as it were; the others go to a translator on the page's own thread
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=["firefox", "webkit"])
 def visits(request, make_site, fixed, int8_fixed, everything, texts):
     """One visit each to the page of the float32 and of the int8 file."""
-    if not (WEB / "node_modules").is_dir():
-        pytest.skip("no packages in export/web: export/web/test.sh installs them")
-    engine = ENGINES[request.param]()
-    if engine is None:
-        pytest.skip(f"{request.param} is not installed: export/web/test.sh says what is needed")
+    browser = engine(request.param)
     visit = dict(typed=[*texts[:TYPED], f"{texts[4]}\n\n{texts[7]}"], texts=everything)
     visit["offline"] = texts[:TYPED]
     sites = [str(make_site(folder)) for folder in (fixed, int8_fixed)]
     requests = [{**visit, "site": site} for site in sites]
-    return node_json(SCRIPTS / "engines.mjs", json.dumps(engine), request=requests)
+    return node_json(SCRIPTS / "engines.mjs", browser, request=requests)
 
 
 @pytest.mark.slow

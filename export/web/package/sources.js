@@ -69,20 +69,35 @@ function workingFolder() {
 }
 
 async function contentOf(given, name, options) {
-  const found = typeof given === 'string' ? new URL(given, globalThis.location?.href) : given;
+  const found = typeof given === 'string' ? addressOf(given, name) : given;
   if (found instanceof URL) return ofUrl(found, name, options);
   if (globalThis.Response && found instanceof Response) return ofResponse(found, name, options);
-  if (found instanceof ArrayBuffer) return new Uint8Array(found);
+  if (found instanceof ArrayBuffer) return ofBytes(new Uint8Array(found), options);
   if (ArrayBuffer.isView(found)) {
-    return new Uint8Array(found.buffer, found.byteOffset, found.byteLength);
+    return ofBytes(new Uint8Array(found.buffer, found.byteOffset, found.byteLength), options);
   }
   if (found === undefined || found === null) {
     throw new TranslatorError('missing', `${name} is missing.`);
   }
-  throw new TranslatorError(
-    'argument',
-    `${name} must be bytes, a Response or an address. Received: ${typeof found}`,
-  );
+  throw noContent(name, typeof found);
+}
+
+function addressOf(text, name) {
+  try {
+    return new URL(text, globalThis.location?.href);
+  } catch {
+    throw noContent(name, JSON.stringify(text));
+  }
+}
+
+function noContent(name, received) {
+  const rule = 'must be bytes, a Response or an address';
+  return new TranslatorError('argument', `${name} ${rule}. Received: ${received}`);
+}
+
+function ofBytes(bytes, { advance = () => {} }) {
+  advance(bytes.byteLength, bytes.byteLength); // all at once
+  return bytes;
 }
 
 async function ofUrl(url, name, options) {
@@ -101,10 +116,9 @@ async function ofUrl(url, name, options) {
   return ofResponse(response, name, options);
 }
 
-async function ofFile(files, url, name, { signal }) {
+async function ofFile(files, url, name, { signal, advance }) {
   try {
-    const content = await files.readFile(url, { signal });
-    return new Uint8Array(content.buffer, content.byteOffset, content.byteLength);
+    return ofBytes(await files.readFile(url, { signal }), { advance });
   } catch (error) {
     signal?.throwIfAborted();
     throw missing(url.href, name, error.code ?? error.message, error);

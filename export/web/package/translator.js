@@ -103,7 +103,7 @@ export class Translator {
     if (!this.#hasFewBytes(text)) {
       throw new TranslatorError(
         'length',
-        `A sentence can have ${this.#maxBytes} bytes at most: put its sentences on lines of their own.`,
+        `A sentence can have ${this.#maxBytes} bytes at most: \`translateText\` cuts a text.`,
       );
     }
     const ids = this.#parts.from.encode(text);
@@ -112,7 +112,6 @@ export class Translator {
 
   /** The text of ids that `translateIds` gave. */
   decode(ids) {
-    this.#checkOpen();
     this.#checkIds(ids, this.metadata.target_vocab_size);
     return this.#parts.to.decode(Array.from(ids).filter((id) => id !== this.metadata.bos_id));
   }
@@ -170,7 +169,7 @@ export class Translator {
     throw new TranslatorError(
       'length',
       `A sentence can have ${this.maxTokens} tokens at most. This one has ${length}: ` +
-        'put its sentences on lines of their own.',
+        '`translateText` cuts a text.',
     );
   }
 

@@ -1,7 +1,9 @@
-// Firefox by its Marionette and WebKitGTK by its WebDriver: a page to go to, scripts to run there.
+// Browsers: a page to go to, scripts to run there. Firefox by its Marionette, WebKitGTK by its
+// WebDriver, Chromium by playwright-core.
 
 import { spawn } from 'node:child_process';
 import * as fs from 'node:fs';
+import { createRequire } from 'node:module';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -15,29 +17,31 @@ const TIMEOUTS = { script: SCRIPT, pageLoad: SCRIPT, implicit: 0 };
  * A headless browser: `go(url)`, `run(script, argument)`, `close()`. A script is the text of a
  * function of the argument, whose promise is waited for.
  *
- * @param {{kind: 'firefox' | 'webkit', binary: string, driver?: string}} engine
+ * @param {{kind: 'chromium' | 'firefox' | 'webkit', binary: string, driver?: string}} engine
+ *     `driver` is WebKit's WebDriver, and of Chromium the folder whose playwright-core is used
  */
 export async function launch({ kind, binary, driver }) {
   const home = fs.mkdtempSync(path.join(os.tmpdir(), `${kind}-`));
-  const start = { firefox: startFirefox, webkit: startWebKit }[kind];
+  const start = { chromium: startChromium, firefox: startFirefox, webkit: startWebKit }[kind];
   const { command, end } = await start(home, binary, driver);
   return {
     go: (url) => command.go(url),
-    run: async (script, argument) => {
-      const answer = await command.run(
-        `const done = arguments[arguments.length - 1];
-        Promise.resolve((${script})(arguments[0])).then(
-          (value) => done({ value }), (error) => done({ error: String(error?.stack ?? error) }));`,
-        [argument ?? null],
-      );
-      if (answer.error) throw new Error(answer.error);
-      return answer.value;
-    },
+    run: (script, argument = null) => command.run(script, argument),
     close: async () => {
       await end();
       fs.rmSync(home, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
     },
   };
+}
+
+/** For WebDriver, which gives a script arguments and, last, what it calls when it is done. */
+async function inWebDriver(execute, script, argument) {
+  const text = `const done = arguments[arguments.length - 1];
+    Promise.resolve((${script})(arguments[0])).then(
+      (value) => done({ value }), (error) => done({ error: String(error?.stack ?? error) }));`;
+  const answer = await execute({ script: text, args: [argument] });
+  if (answer.error) throw new Error(answer.error);
+  return answer.value;
 }
 
 async function until(what, work) {
@@ -58,6 +62,17 @@ function started(command, args, home) {
   return { child, end };
 }
 
+// --- Chromium: what Playwright knows of it ---------------------------------------------------
+
+async function startChromium(home, binary, driver) {
+  const { chromium } = createRequire(path.join(driver, 'package.json'))('playwright-core');
+  const args = ['--no-sandbox', '--disable-background-networking'];
+  const browser = await chromium.launch({ executablePath: binary, headless: true, args });
+  const page = await browser.newPage();
+  const run = (script, argument) => page.evaluate(`(${script})(${JSON.stringify(argument)})`);
+  return { command: { go: (url) => page.goto(url), run }, end: () => browser.close() };
+}
+
 // --- Firefox: Marionette, messages over a socket --------------------------------------------
 
 async function startFirefox(home, binary) {
@@ -74,11 +89,11 @@ async function startFirefox(home, binary) {
   const send = marionette(socket);
   await send('WebDriver:NewSession', { capabilities: { alwaysMatch: {} } });
   await send('WebDriver:SetTimeouts', TIMEOUTS);
+  const execute = async (body) => (await send('WebDriver:ExecuteAsyncScript', body)).value;
   return {
     command: {
       go: (url) => send('WebDriver:Navigate', { url }),
-      run: async (script, args) =>
-        (await send('WebDriver:ExecuteAsyncScript', { script, args })).value,
+      run: (...given) => inWebDriver(execute, ...given),
     },
     end: async () => {
       socket.destroy();
@@ -142,10 +157,11 @@ async function startWebKit(home, binary, driver) {
   });
   const session = `session/${sessionId}`;
   await send('POST', `${session}/timeouts`, TIMEOUTS);
+  const execute = (body) => send('POST', `${session}/execute/async`, body);
   return {
     command: {
       go: (url) => send('POST', `${session}/url`, { url }),
-      run: (script, args) => send('POST', `${session}/execute/async`, { script, args }),
+      run: (...given) => inWebDriver(execute, ...given),
     },
     end: async () => {
       await send('DELETE', session).catch(() => {});

@@ -31,6 +31,21 @@ const requests = {
     return Promise.all(folders.map(read));
   },
 
+  async split({ texts }) {
+    const { joinText, splitText } = await load('package/sentences.js'); // it needs what is packed
+    return texts.map(([text, language, most]) => {
+      const fits = (sentence) => Array.from(sentence).length <= most;
+      const { sentences, gaps } = splitText(text, language, most ? fits : undefined);
+      const translations = sentences.map((sentence) => sentence.slice(0, -1));
+      return { sentences, gaps, joined: joinText(gaps, translations) };
+    });
+  },
+
+  async join({ gaps, translations }) {
+    const { joinText } = await load('package/sentences.js');
+    return joinText(gaps, translations);
+  },
+
   async hashes({ contents }) {
     const bytes = contents.map((content) => new Uint8Array(Buffer.from(content, 'base64')));
     const hexadecimal = (digest) => Buffer.from(digest).toString('hex');

@@ -18,6 +18,7 @@ _LINE_END = re.compile("\r\n|[\n\v\f\r\x85\u2028\u2029]")
 _TAG = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _LIST_NUMBER = re.compile("[0-9]{1,3}")
 _ORDINAL = re.compile("([0-9]{1,2}|[IVX]{1,5})\\Z")
+_GOES_ON = ";\u037e"  # which ICU before version 74 lets begin a sentence
 _LONGEST_WORD = 40  # characters: beyond any of abbreviations.json
 # Where no space stands between sentences: CJK and the full-width forms.
 _WIDE = ((0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0xFE30, 0xFE4F), (0xFF00, 0xFF65), (0x20000, 0x3FFFF))
@@ -175,13 +176,14 @@ class _Rules(NamedTuple):
         """Yields the places of a line where a sentence ends and another follows."""
         begin = end = 0
         for piece in sentence_pieces(line, self.locale):
-            place = end
+            place, end = end, end + len(piece)
+            if piece[0] in _GOES_ON:
+                continue
             while place > begin and unicodedata.category(line[place - 1]) in ("Ps", "Pi"):
                 place -= 1  # an opening quotation mark
             if place > begin and not self._are_joined(line, begin, place):
                 yield place
                 begin = place
-            end += len(piece)
 
     def _are_joined(self, line, begin, place):
         """Whether what begins at `begin` goes on behind `place`."""

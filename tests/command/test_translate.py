@@ -103,12 +103,12 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
 
 
-def test_whole_texts(fails, run_dir, tmp_path, capsys, monkeypatch):
-    """As texts, on standard input, from a file into another, by workers, in JSON lines."""
-    text = "Ba ke. Dr. Ba.  Ko\r\n\n\tgu ba! " + "ba ke gu " * 400 + "\n"
+def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
+    """As texts, on standard input, from a file into another, in JSON lines."""
+    text = "Ba ke. Dr. Ba.  Ko\r\n\n\tgu ba!\n"
     translator = load_run(run_dir).translator()
     split = split_text(text, "en", translator.fits)
-    assert split.sentences[:3] == ("Ba ke.", "Dr. Ba.", "Ko") and len(split.sentences) > 5
+    assert split.sentences[:3] == ("Ba ke.", "Dr. Ba.", "Ko")
     expected = split.with_translations(translator.translate(list(split.sentences)))
     assert translator.translate_text(text, language="en") == expected
     assert translator.translate_text("") == ""
@@ -122,11 +122,10 @@ def test_whole_texts(fails, run_dir, tmp_path, capsys, monkeypatch):
         assert cli.main([*command, *given, *options]) == 0
         assert capsys.readouterr().out == expected + end
     command += [*options, "--input"]
-    for number, more in enumerate(([], ["--workers", "2"])):
-        output = tmp_path / f"out{number}"
-        assert cli.main([*command, str(source), "--output", str(output), *more]) == 0
-        assert capsys.readouterr().out == f"{output}: {len(text):,} characters\n"
-        assert output.read_bytes() == expected.encode()
+    output = tmp_path / "out"
+    assert cli.main([*command, str(source), "--output", str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}: {len(text):,} characters\n"
+    assert output.read_bytes() == expected.encode()
     source.write_text(json.dumps({"source": text}))
     output = tmp_path / "out.jsonl"
     assert cli.main([*command, str(source), "--output", str(output), "--format", "jsonl"]) == 0

@@ -146,6 +146,20 @@ Ids Translator::encode(std::string_view text) const {
   return ids;
 }
 
+SplitText Translator::split(std::string_view text, std::string_view language) const {
+  const auto longest = static_cast<size_t>(folder_.max_source_length);
+  return split_text(repaired(text), language, [&](const std::string& sentence) {
+    return sentence.size() <= kBytesAToken * longest && encode(sentence).size() <= longest;
+  });
+}
+
+std::string Translator::translate_text(std::string_view text, std::string_view language) {
+  const SplitText found = split(text, language);
+  std::vector<std::string> translations;
+  for (const std::string& sentence : found.sentences) translations.push_back(translate(sentence));
+  return found.with_translations(translations);
+}
+
 Ids Translator::translate_ids(const Ids& source_ids) {
   if (source_ids.empty()) return {};
   const Outputs outputs = run(source_ids);

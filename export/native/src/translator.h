@@ -10,6 +10,7 @@
 
 #include "compiled_file.h"
 #include "folder.h"
+#include "sentences.h"
 
 namespace keras_transformer {
 
@@ -32,6 +33,10 @@ class Translator {
   // All that the file gives for an `n_best` of 0.
   std::vector<Translation> n_best(std::string_view text, int n_best);
   void stream(std::string_view text, const TakePiece& take);
+
+  // A text of several sentences, and its parts. `language` is a BCP 47 tag, or empty.
+  std::string translate_text(std::string_view text, std::string_view language);
+  SplitText split(std::string_view text, std::string_view language) const;
 
   Ids encode(std::string_view text) const;    // with EOS
   Ids translate_ids(const Ids& source_ids);   // without EOS and pads

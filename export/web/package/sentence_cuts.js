@@ -7,7 +7,9 @@ export const WHITE =
 export const IS_WHITE = new RegExp(`^[${WHITE}]`, 'u');
 const MARKS = ';:,.!?–—-…،؛'; // before white space
 const WIDE_MARKS = '、，；：。！？';
-const NOT_FIRST = `${WIDE_MARKS}」』）】》〉”’…`;
+const CLOSERS = '」』）】》〉”’'; // behind a mark
+const WESTERN_CLOSERS = `${CLOSERS}"')]»`; // of which some open too, where there is no white space
+const NOT_FIRST = `${WIDE_MARKS}${CLOSERS}…`;
 
 /**
  * Yields a sentence without white space at its ends in parts that fit: joined they are the sentence.
@@ -44,9 +46,13 @@ function bestPlace(characters) {
 function* behindMarks(characters) {
   const size = characters.length;
   for (let place = Math.ceil(size / 4); place <= Math.floor((size * 3) / 4); place += 1) {
-    const [before, after] = [characters[place - 1], characters[place]];
-    const isEnd = MARKS.includes(before) && IS_WHITE.test(after);
-    if (isEnd || (WIDE_MARKS.includes(before) && !NOT_FIRST.includes(after))) yield place;
+    const after = characters[place];
+    const markBefore = (closers) => {
+      const closes = place > 1 && closers.includes(characters[place - 1]);
+      return characters[place - (closes ? 2 : 1)];
+    };
+    const isEnd = IS_WHITE.test(after) && MARKS.includes(markBefore(WESTERN_CLOSERS));
+    if (isEnd || (!NOT_FIRST.includes(after) && WIDE_MARKS.includes(markBefore(CLOSERS)))) yield place;
   }
 }
 

@@ -7,6 +7,8 @@ import { fittingParts, IS_WHITE, WHITE } from './sentence_cuts.js';
 import abbreviations from './vendor/abbreviations.js';
 
 const LINE_END = /\r\n|[\n\v\f\r\x85\u2028\u2029]/g;
+const OPENS = /[\p{Ps}\p{Pi}]$/u;
+const GOES_ON = /^[;\u037e]/; // which older engines let begin a sentence
 const LIST_NUMBER = /^[0-9]{1,3}$/;
 const CAPITAL = /\p{Lu}$/u;
 const ORDINAL = /(?:[0-9]{1,2}|[IVX]{1,5})$/;
@@ -90,15 +92,15 @@ function add({ sentences, gaps }, text, fits) {
 // --- The rules of a language ---------------------------------------------------------------
 
 const NO_WORDS = { always: [], before_numbers: [] };
-const known = new Map();
+const rulesByCode = new Map();
 
 function rulesOf(language) {
   checkLanguage(language);
   const [first] = language.toLowerCase().split(/[-_]/);
   const { aliases } = abbreviations;
   const code = Object.hasOwn(aliases, first) ? aliases[first] : first;
-  if (!known.has(code)) known.set(code, makeRules(code));
-  return known.get(code);
+  if (!rulesByCode.has(code)) rulesByCode.set(code, makeRules(code));
+  return rulesByCode.get(code);
 }
 
 function makeRules(code) {
@@ -111,8 +113,10 @@ function makeRules(code) {
   const words = Object.hasOwn(abbreviations.abbreviations, code)
     ? abbreviations.abbreviations[code]
     : NO_WORDS;
+  const known = (list) => list.flatMap((word) => [word, word[0].toUpperCase() + word.slice(1)]);
   return {
-    ...words,
+    always: known(words.always),
+    before_numbers: known(words.before_numbers),
     hasOrdinals: abbreviations.ordinals.includes(code),
     // Greek alone has rules of its own; without a language the browser would take its user's.
     segmenter: new Intl.Segmenter(code === 'el' ? 'el' : 'en', { granularity: 'sentence' }),
@@ -122,10 +126,14 @@ function makeRules(code) {
 /** Yields the places of a line where a sentence ends and another follows. */
 function* sentenceEnds(line, rules) {
   let begin = 0;
-  for (const { index } of rules.segmenter.segment(line.replace(/\p{Surrogate}/gu, '\ufffd'))) {
-    if (index === 0 || areJoined(line, begin, index, rules)) continue;
-    yield index;
-    begin = index;
+  const wellFormed = line.replace(/\p{Surrogate}/gu, '\ufffd');
+  for (const { index, segment } of rules.segmenter.segment(wellFormed)) {
+    if (GOES_ON.test(segment)) continue;
+    let place = index;
+    while (place > begin && OPENS.test(line[place - 1])) place -= 1; // an opening quotation mark
+    if (place === begin || areJoined(line, begin, place, rules)) continue;
+    yield place;
+    begin = place;
   }
 }
 

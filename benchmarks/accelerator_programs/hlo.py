@@ -11,8 +11,9 @@ _WIDTHS = {
 _SHAPE = re.compile(r"\b(" + "|".join(_WIDTHS) + r")\[([\d,]*)\](\{[^}]*\})?")
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*)")
 _OPCODE = re.compile(r"(?:^|\s)([a-z][\w\-]*)\(")
-# These move nothing, or are the second half of what was counted at its start.
-_FREE = {
+# These move nothing, are the second half of what was counted at its start, or fetch into VMEM while
+# something else computes.
+_NOT_COUNTED = {
     "parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "copy-start",
     "copy-done", "slice-start", "slice-done", "all-reduce-done", "async-start", "async-done",
 }  # fmt: skip
@@ -50,8 +51,8 @@ def product_types(text):
 def hbm_bytes(text, groups=12):
     """Bytes that the entry computation reads from and writes to HBM, tiles' padding included.
 
-    An operand is counted where an instruction reads it, once for each; what lies in VMEM
-    (memory space 1) is not. Copies beside the computation count once.
+    An operand is counted where an instruction reads it, once for each; what lies in VMEM (memory
+    space 1) is not, nor is what is fetched there while something else computes.
 
     Returns:
         The sum, and the largest groups of ops by name: `[(name, bytes), …]`.
@@ -65,12 +66,9 @@ def hbm_bytes(text, groups=12):
         name, rest = match[1], match[2]
         types[name] = rest[: opcode.start()]
         operands = re.findall(r"%([\w.\-]+)", rest[opcode.end() :].split("), ")[0])
-        if opcode[1] in ("copy-start", "slice-start"):
-            moved = sum(_bytes(types.get(operand, "")) for operand in operands[:1])
-        elif opcode[1] in _FREE:
+        if opcode[1] in _NOT_COUNTED:
             continue
-        else:
-            moved = sum(map(_bytes, [types[name], *(types.get(one, "") for one in operands)]))
+        moved = sum(map(_bytes, [types[name], *(types.get(one, "") for one in operands)]))
         total += moved
         by_group[_group(rest, opcode[1])] += moved
     return total, by_group.most_common(groups)

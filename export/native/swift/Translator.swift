@@ -50,6 +50,19 @@ public final class Translator: @unchecked Sendable {
         }
     }
 
+    /// The translation of a text of several sentences, its line breaks and spaces kept. `language`,
+    /// that of the text, is a tag such as "de". Needs a library that was built with ICU.
+    public func translateText(_ text: String, language: String? = nil) throws -> String {
+        try withBytes(of: text) { bytes, size in
+            var count = 0
+            guard let answer = kt_translate_text(handle, bytes, size, language, &count) else {
+                throw TranslatorError.last()
+            }
+            defer { kt_free(answer) }
+            return string(answer, count)
+        }
+    }
+
     /// The best translations, fewer where the search finds fewer; all that the file gives for 0.
     public func nBest(_ text: String, count: Int32 = 0) throws -> [Translation] {
         try withBytes(of: text) { bytes, size in

@@ -84,8 +84,8 @@ void build(const std::string& folder, const std::string& name, const File& model
 
 void make_folder(const std::string& folder) {
   if (folder.empty() || folder.find_first_of("\n\r\"\\") != folder.npos) {
-    fail("`weight_cache` must name a folder, without line breaks, quotation marks and backslashes. ",
-         "Received: ", Json(folder).dump(-1, ' ', true, Json::error_handler_t::replace));
+    fail("`weight_cache` must name a folder, without line breaks, quotation marks and ",
+         "backslashes. Received: ", Json(folder).dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   std::error_code error;
   fs::create_directories(folder, error);

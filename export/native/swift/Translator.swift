@@ -7,7 +7,9 @@ public struct TranslatorError: Error, CustomStringConvertible {
     public let description: String
 
     /// Of this thread's last call that failed.
-    static func last() -> TranslatorError { TranslatorError(description: String(cString: kt_error())) }
+    static func last() -> TranslatorError {
+        TranslatorError(description: String(cString: kt_error()))
+    }
 }
 
 /// One answer to one text.
@@ -30,8 +32,9 @@ public final class Translator: @unchecked Sendable {
     /// Opens a folder. With a `weightCache`, packed weights lie in a file in that folder, which
     /// later starts map; on Linux and Android only.
     public init(folder: String, threads: Int32 = 1, weightCache: String? = nil) throws {
-        let opened = weightCache.map { kt_open_cached(folder, threads, $0) } ?? kt_open(folder, threads)
-        guard let opened = opened else { throw TranslatorError.last() }
+        guard let opened = kt_open_cached(folder, threads, weightCache) else {
+            throw TranslatorError.last()
+        }
         handle = opened
     }
 
@@ -43,6 +46,19 @@ public final class Translator: @unchecked Sendable {
         try withBytes(of: text) { bytes, size in
             var count = 0
             guard let answer = kt_translate(handle, bytes, size, &count) else {
+                throw TranslatorError.last()
+            }
+            defer { kt_free(answer) }
+            return string(answer, count)
+        }
+    }
+
+    /// The translation of a text of several sentences, its line breaks and spaces kept. `language`,
+    /// that of the text, is a tag such as "de". Needs a library that was built with ICU.
+    public func translateText(_ text: String, language: String? = nil) throws -> String {
+        try withBytes(of: text) { bytes, size in
+            var count = 0
+            guard let answer = kt_translate_text(handle, bytes, size, language, &count) else {
                 throw TranslatorError.last()
             }
             defer { kt_free(answer) }

@@ -1,5 +1,5 @@
-// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer a
-// line, as keras-transformer-run writes it.
+// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer
+// a line, as keras-transformer-run writes it.
 
 #include <cstdio>
 #include <cstdlib>

@@ -4,4 +4,5 @@ package androidx.activity
 
 open class ComponentActivity : android.app.Activity()
 
-inline fun <reified M : androidx.lifecycle.AndroidViewModel> ComponentActivity.viewModels(): Lazy<M> = TODO()
+inline fun <reified M : androidx.lifecycle.AndroidViewModel> ComponentActivity.viewModels():
+    Lazy<M> = TODO()

@@ -17,8 +17,9 @@ object TranslatorFolder {
         val folder = File(context.noBackupFilesDir, "$assets-$installed")
         if (folder.isDirectory) return folder
         val isOlder = { file: File -> file.name.removePrefix(".").startsWith("$assets-") }
-        context.noBackupFilesDir.listFiles().orEmpty().filter(isOlder).forEach { it.deleteRecursively() }
-        val made = File(context.noBackupFilesDir, ".$assets-$installed")
+        val kept = context.noBackupFilesDir
+        kept.listFiles().orEmpty().filter(isOlder).forEach { it.deleteRecursively() }
+        val made = File(kept, ".$assets-$installed")
         if (!made.mkdirs()) throw IOException("$made must be a new folder")
         for (name in context.assets.list(assets).orEmpty()) {
             context.assets.open("$assets/$name").use { asset ->

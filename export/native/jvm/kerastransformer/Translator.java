@@ -65,7 +65,7 @@ public final class Translator implements AutoCloseable {
 
   /** Opens a folder with 1 to 256 threads. */
   public Translator(String folder, int threads) {
-    handle = open(terminated(folder), threads);
+    handle = open(terminated(folder, "folder"), threads);
   }
 
   /** The version of the native library. */
@@ -82,6 +82,24 @@ public final class Translator implements AutoCloseable {
     enter();
     try {
       return text(translate(handle, bytes));
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
+   * The translation of a text of several sentences, its line breaks and spaces kept. No text is too
+   * long. It needs a library that was built with ICU.
+   *
+   * @param language of the text, such as "de", whose abbreviations end no sentence; "" for none
+   * @throws Failure if {@code language} is no such tag
+   */
+  public String translateText(String text, String language) {
+    final byte[] bytes = bytes(text);
+    final byte[] tag = terminated(language, "language");
+    enter();
+    try {
+      return text(translateText(handle, bytes, tag));
     } finally {
       lock.readLock().unlock();
     }
@@ -154,9 +172,9 @@ public final class Translator implements AutoCloseable {
     return text.replaceAll("\\p{Cs}", "\ufffd\ufffd\ufffd").getBytes(StandardCharsets.UTF_8);
   }
 
-  private static byte[] terminated(String text) {
+  private static byte[] terminated(String text, String name) {
     if (text.indexOf('\0') >= 0) {
-      throw new Failure("`folder` must hold no NUL. Received: one");
+      throw new Failure("`" + name + "` must hold no NUL. Received: one");
     }
     return bytes(text + "\0");
   }
@@ -185,6 +203,8 @@ public final class Translator implements AutoCloseable {
   private static native void close(long handle);
 
   private static native byte[] translate(long handle, byte[] text);
+
+  private static native byte[] translateText(long handle, byte[] text, byte[] language);
 
   private static native void nBest(long handle, byte[] text, int count, List<Translation> found);
 

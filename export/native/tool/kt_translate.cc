@@ -1,5 +1,10 @@
+<<<<<<< HEAD
 // kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] < lines: an
 // answer a line, or that to a whole text, as keras-transformer-run writes it.
+=======
+// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer a
+// line, as keras-transformer-run writes it.
+>>>>>>> main
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +17,11 @@
 namespace {
 
 constexpr const char* kUsage =
+<<<<<<< HEAD
     "kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] < lines\n";
+=======
+    "kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines\n";
+>>>>>>> main
 
 // Control characters at which a reader or a terminal begins a line, as spaces.
 std::string one_line(std::string text, bool has_columns = false) {
@@ -77,7 +86,7 @@ bool write_text(kt_translator* translator, const char* language) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const char* folder = nullptr;
+  const char *folder = nullptr, *weight_cache = nullptr;
   int n_best = 0, threads = 1;
   bool streams = false, is_whole = false, is_wrong = false;
   const char* language = nullptr;
@@ -86,6 +95,7 @@ int main(int count, char** arguments) {
     const bool has_value = i + 1 < count;
     if (name == "--n-best" && has_value) is_wrong |= (n_best = std::atoi(arguments[++i])) < 1;
     else if (name == "--threads" && has_value) threads = std::atoi(arguments[++i]);
+    else if (name == "--weight-cache" && has_value) weight_cache = arguments[++i];
     else if (name == "--stream") streams = true;
     else if (name == "--text") is_whole = true;
     else if (name == "--language" && has_value) language = arguments[++i];
@@ -95,7 +105,7 @@ int main(int count, char** arguments) {
   is_wrong |= !folder || (n_best > 0) + streams + is_whole > 1 || (language && !is_whole);
   if (is_wrong) return std::fputs(kUsage, stderr), 2;
 
-  kt_translator* translator = kt_open(folder, threads);
+  kt_translator* translator = kt_open_cached(folder, threads, weight_cache);
   bool is_well = translator;
   if (is_well && is_whole) is_well = write_text(translator, language);
   for (std::string line; is_well && !std::ferror(stdout) && std::getline(std::cin, line);) {

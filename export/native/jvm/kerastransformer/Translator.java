@@ -65,7 +65,23 @@ public final class Translator implements AutoCloseable {
 
   /** Opens a folder with 1 to 256 threads. */
   public Translator(String folder, int threads) {
+<<<<<<< HEAD
     handle = open(terminated(folder, "folder"), threads);
+=======
+    this(folder, threads, null);
+  }
+
+  /**
+   * Opens a folder with packed weights in a file, which the first start writes into {@code
+   * weightCache} and later ones map: the system can drop them. On Android {@code getCacheDir()} has
+   * room for it.
+   *
+   * @param weightCache a folder, made if missing, or null for weights that are packed into memory
+   */
+  public Translator(String folder, int threads, String weightCache) {
+    final byte[] cache = weightCache == null ? null : terminated(weightCache, "weightCache");
+    handle = open(terminated(folder, "folder"), threads, cache);
+>>>>>>> main
   }
 
   /** The version of the native library. */
@@ -198,7 +214,7 @@ public final class Translator implements AutoCloseable {
     return new Failure(text(message));
   }
 
-  private static native long open(byte[] folder, int threads);
+  private static native long open(byte[] folder, int threads, byte[] weightCache);
 
   private static native void close(long handle);
 

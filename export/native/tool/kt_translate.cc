@@ -1,10 +1,6 @@
-<<<<<<< HEAD
-// kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] < lines: an
-// answer a line, or that to a whole text, as keras-transformer-run writes it.
-=======
-// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer a
-// line, as keras-transformer-run writes it.
->>>>>>> main
+// kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N]
+// [--weight-cache DIR] < lines: an answer a line, or that to a whole text, as keras-transformer-run
+// writes it.
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,11 +13,8 @@
 namespace {
 
 constexpr const char* kUsage =
-<<<<<<< HEAD
-    "kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] < lines\n";
-=======
-    "kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines\n";
->>>>>>> main
+    "kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] "
+    "[--weight-cache DIR] < lines\n";
 
 // Control characters at which a reader or a terminal begins a line, as spaces.
 std::string one_line(std::string text, bool has_columns = false) {
@@ -86,10 +79,9 @@ bool write_text(kt_translator* translator, const char* language) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const char *folder = nullptr, *weight_cache = nullptr;
+  const char *folder = nullptr, *weight_cache = nullptr, *language = nullptr;
   int n_best = 0, threads = 1;
   bool streams = false, is_whole = false, is_wrong = false;
-  const char* language = nullptr;
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
     const bool has_value = i + 1 < count;

@@ -5,11 +5,10 @@ import java.util.ArrayList;
 import java.util.List;
 import kerastransformer.Translator;
 
-<<<<<<< HEAD
-/** Lines FOLDER (translate | stream | n-best | text) < lines: an answer a line, "a|b" of several. */
-=======
-/** Lines FOLDER (translate | stream | n-best) [WEIGHT_CACHE] < lines: an answer a line, "a|b" of several. */
->>>>>>> main
+/**
+ * Lines FOLDER (translate | stream | n-best | text) [WEIGHT_CACHE] < lines: an answer a line, "a|b"
+ * of several.
+ */
 public final class Lines {
   public static void main(String[] arguments) throws Exception {
     final PrintStream out = new PrintStream(System.out, false, "UTF-8");

@@ -65,9 +65,6 @@ public final class Translator implements AutoCloseable {
 
   /** Opens a folder with 1 to 256 threads. */
   public Translator(String folder, int threads) {
-<<<<<<< HEAD
-    handle = open(terminated(folder, "folder"), threads);
-=======
     this(folder, threads, null);
   }
 
@@ -81,7 +78,6 @@ public final class Translator implements AutoCloseable {
   public Translator(String folder, int threads, String weightCache) {
     final byte[] cache = weightCache == null ? null : terminated(weightCache, "weightCache");
     handle = open(terminated(folder, "folder"), threads, cache);
->>>>>>> main
   }
 
   /** The version of the native library. */

@@ -110,7 +110,8 @@ def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
     run = load_run(run_dir)
     translator = run.translator()
     # One for all commands: each new one traces its search.
-    fields = {name: getattr(run, name) for name in ("strategy", "max_source_length", "prefixes")}
+    names = ("strategy", "max_source_length", "prefixes", "shortlist_fields")
+    fields = {name: getattr(run, name) for name in names}
     made = types.SimpleNamespace(translator=lambda **_: translator, **fields)
     monkeypatch.setattr(commands, "_load_run", lambda arguments: made)
     split = split_text(text, "en", translator.fits)

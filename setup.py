@@ -12,6 +12,7 @@ PACKAGES = [
     "keras_transformer.command",
     "keras_transformer.data",
     "keras_transformer.decoding",
+    "keras_transformer.distillation",
     "keras_transformer.experiment",
     "keras_transformer.export",
     "keras_transformer.export.litert",

@@ -55,7 +55,7 @@ def prepare(arguments):
     write = data.prepare
     if arguments.beam is not None:
         write = data.prepare_with_beam
-        options["options"] = _beam_options(arguments)
+        options["options"] = beam_pipeline_options(arguments.beam)
     tokenizer = load_tokenizer(arguments.tokenizer)
     check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
     check_new_folder(arguments.output, KIND)
@@ -125,13 +125,17 @@ def _load_run(arguments):
         length_penalty=arguments.length_penalty,
         length_normalization=arguments.length_normalization,
     )
+    if arguments.shortlist:
+        run = run.with_shortlist(arguments.run_dir)
     return run.with_prefixes(source=arguments.source_prefix, target=arguments.target_prefix)
 
 
 def _check_run(arguments):
-    from keras_transformer.experiment.run_folder import check_finished
+    from keras_transformer.experiment.run_folder import check_finished, check_shortlist
 
     check_finished(arguments.run_dir)
+    if arguments.shortlist:
+        check_shortlist(arguments.run_dir)
 
 
 def translate(arguments):
@@ -183,7 +187,7 @@ def _translate_with_beam(arguments):
         arguments.input,
         arguments.output,
         form=form,
-        options=_beam_options(arguments),
+        options=beam_pipeline_options(arguments.beam),
         lock=False,
     )
 
@@ -212,7 +216,9 @@ def _translate_here(arguments):
             arguments.input,
             arguments.output,
             form=form,
-            fingerprint=repr((model, run.strategy, run.max_source_length, *run.prefixes)),
+            fingerprint=repr(
+                (model, run.strategy, run.max_source_length, *run.prefixes, *run.shortlist_fields)
+            ),
             progress=progress,
             lock=False,
         )
@@ -232,12 +238,13 @@ def _translator_of(arguments):
     return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
 
 
-def _beam_options(arguments):
+def beam_pipeline_options(text):
+    """The options of an Apache Beam pipeline that a command line gives."""
     try:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
-    return PipelineOptions(shlex.split(arguments.beam))
+    return PipelineOptions(shlex.split(text))
 
 
 def evaluate(arguments):
@@ -312,6 +319,7 @@ def export(arguments):
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
         "max_source_length": longest,
+        "shortlist": run.shortlist,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.serving.saved_model import export_saved_model

@@ -57,6 +57,13 @@ KT_API const char* kt_error(void);
  * they are while it is open. One thread is fastest for one sentence at a time. `num_threads`: 1 to
  * 256. */
 KT_API kt_translator* kt_open(const char* folder, int num_threads);
+
+/* The same with packed weights in a file, which the first call writes into the folder `weight_cache`
+ * (made if missing) and later ones map: the system can drop them, and share them between processes.
+ * The answers are the same to the bit. The file is compared with a checksum, and made anew where it
+ * is damaged, by one process at a time. NULL is as `kt_open`. Linux and Android. */
+KT_API kt_translator* kt_open_cached(const char* folder, int num_threads,
+                                     const char* weight_cache);
 KT_API void kt_close(kt_translator* translator); /* NULL is fine */
 
 /* The translation; NULL on failure. `result_size`, without the NUL at the end, may be NULL. */

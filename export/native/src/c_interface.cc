@@ -110,12 +110,18 @@ const char* kt_version(void) { return KT_VERSION; }
 const char* kt_error(void) { return last_error.c_str(); }
 
 kt_translator* kt_open(const char* folder, int num_threads) {
+  return kt_open_cached(folder, num_threads, nullptr);
+}
+
+kt_translator* kt_open_cached(const char* folder, int num_threads, const char* weight_cache) {
   return guarded<kt_translator*>(nullptr, [&] {
     given(folder, "folder");
     if (num_threads < 1 || num_threads > kMostThreads) {
       fail("`num_threads` must be in [1, ", kMostThreads, "]. Received: ", num_threads);
     }
-    return new kt_translator(folder, num_threads);
+    std::optional<std::string> cache;
+    if (weight_cache) cache = weight_cache;
+    return new kt_translator(folder, num_threads, cache);
   });
 }
 

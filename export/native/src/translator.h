@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "compiled_file.h"
 #include "folder.h"
 #include "sentences.h"
+#include "weight_cache.h"
 
 namespace keras_transformer {
 
@@ -27,7 +29,9 @@ using TakePiece = std::function<bool(std::string_view)>;
 // Safe for threads: calls take turns while the model computes.
 class Translator {
  public:
-  Translator(const std::string& folder, int num_threads);
+  // `weight_cache` is a folder for packed weights; without one they are packed into memory.
+  Translator(const std::string& folder, int num_threads,
+             const std::optional<std::string>& weight_cache = std::nullopt);
 
   std::string translate(std::string_view text) { return decode(translate_ids(encode(text))); }
   // All that the file gives for an `n_best` of 0.
@@ -65,6 +69,7 @@ class Translator {
 
   Folder folder_;
   CompiledFile file_;
+  MappedPages pages_;             // of the model's file, where packed weights have one
   std::vector<Search> searches_;  // those of fixed lengths first, the shortest before the others
   std::mutex mutex_;              // of `file_` and `searches_`
 };

@@ -10,11 +10,12 @@ import { PATH, serve } from '../tests/export/web/server.mjs';
 const OPEN = `async () => {
   const { Translator } = await import(new URL('package/index.js', location.href).href);
   const start = performance.now();
-  globalThis.translator = await Translator.open('model/');
+  window.translator = await Translator.open('model/');
   const open_ms = Math.round(performance.now() - start);
-  return { open_ms, memory_bytes: [translator.memoryBytes], browser: navigator.userAgent };
+  return { open_ms, memory_bytes: [window.translator.memoryBytes], browser: navigator.userAgent };
 }`;
 const TRANSLATE = `async ({ texts, rounds }) => {
+  const { translator } = window;
   const best = texts.map(() => Infinity);
   let answers;
   for (let round = 0; round < rounds; round += 1) {

@@ -114,6 +114,20 @@ JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_translate(JNIEnv* 
   return nullptr;
 }
 
+JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_translateText(JNIEnv* env, jclass,
+                                                                            jlong handle,
+                                                                            jbyteArray text,
+                                                                            jbyteArray language) {
+  const std::vector<char> bytes = bytes_of(env, text), tag = bytes_of(env, language);
+  size_t size = 0;
+  const std::unique_ptr<char, void (*)(void*)> answer(
+      kt_translate_text(translator_of(handle), bytes.data(), bytes.size(), tag.data(), &size),
+      kt_free);
+  if (answer) return array_of(env, answer.get(), size);
+  fail(env);
+  return nullptr;
+}
+
 JNIEXPORT void JNICALL Java_kerastransformer_Translator_nBest(JNIEnv* env, jclass owner,
                                                               jlong handle, jbyteArray text,
                                                               jint count, jobject list) {

@@ -5,7 +5,10 @@ import java.util.ArrayList;
 import java.util.List;
 import kerastransformer.Translator;
 
-/** Lines FOLDER (translate | stream | n-best) [WEIGHT_CACHE] < lines: an answer a line, "a|b" of several. */
+/**
+ * Lines FOLDER (translate | stream | n-best | text) [WEIGHT_CACHE] < lines: an answer a line, "a|b"
+ * of several.
+ */
 public final class Lines {
   public static void main(String[] arguments) throws Exception {
     final PrintStream out = new PrintStream(System.out, false, "UTF-8");
@@ -28,6 +31,9 @@ public final class Lines {
         found.add(each.text);
         found.add(each.ids.length + (each.isCut ? " cut " : " ") + (each.score < 0));
       }
+    } else if (how.equals("text")) {
+      final String text = line.replace("<br>", "\r\n");
+      found.add(translator.translateText(text, "de").replace("\r\n", "<br>"));
     } else {
       found.add(translator.translate(line));
     }
@@ -53,6 +59,8 @@ public final class Lines {
       () -> new Translator("elsewhere", 1, "no\0where"),
       () -> translator.translate("a ".repeat(600)),
       () -> translator.translate(null),
+      () -> translator.translateText("a", "english"),
+      () -> translator.translateText("a", "d\0"),
       () -> translator.stream("a b", null),
       () -> translator.stream("a b", thrower),
       () -> translator.stream("a b", closer),

@@ -174,6 +174,10 @@ def network_visits(browser, make_site, fixed, policy, texts):
     site = str(make_site(fixed))
     twice = dict.fromkeys(("model/model.tflite", "translator/vendor/litert_wasm_internal.wasm"), 2)
     foreign = "http://127.0.0.1:9/"
+    older = make_site(fixed)
+    worker = older / "worker.js"
+    worker.write_text("Intl.Segmenter = undefined;\n" + worker.read_text())
+    lines = f"{texts[4]}. {texts[7]}.\n\n{texts[8]}"
     return browser(
         *({"site": site, "cut": {name: 1}, "typed": texts[:1]} for name in ON_DEMAND),
         {"site": site, "cut": twice, "reload": True, "again": texts[:1]},
@@ -182,7 +186,15 @@ def network_visits(browser, make_site, fixed, policy, texts):
         {"site": site, "cut": {"model/tokenizer.model": CUT_ALWAYS}},
         {"site": site, "headers": {"Content-Security-Policy": policy}, "foreign": foreign},
         {"site": site, "foreign": foreign},
+        {"site": str(older), "typed": [lines]},
     )
+
+
+@pytest.mark.slow
+def test_a_browser_that_cannot_split_translates_lines(network_visits, live, texts):
+    (answer,) = network_visits[-1]["typed"]
+    assert answer["error"] is None
+    assert answer["text"] == "\n\n".join(live.translate([f"{texts[4]}. {texts[7]}.", texts[8]]))
 
 
 @pytest.mark.slow
@@ -216,7 +228,7 @@ def test_what_the_service_worker_fetches_first_is_checked_too(network_visits, li
 @pytest.mark.slow
 def test_the_policy_holds_in_the_worker(network_visits):
     """Sent as a header, and where the server sends none, by the service worker."""
-    for visit in network_visits[-2:]:
+    for visit in network_visits[-3:-1]:
         assert (visit["state"], visit["rule"]) == ("ready", "connect-src")
         assert visit["pageErrors"] == []
 

@@ -12,6 +12,8 @@ import time
 import pytest
 from page import WEB, build, node, packed_files, write_export
 
+import keras_transformer_runner
+
 # --- What is read --------------------------------------------------------------------------
 
 
@@ -195,6 +197,7 @@ def test_a_site_has_what_npm_packs(fake_export, tmp_path):
     assert build(fake_export, out).returncode == 0
     packed = packed_files(tmp_path)
     assert files_below(out / "translator") == packed
+    assert json.loads(packed["package.json"])["version"] == keras_transformer_runner.__version__
     names = {name for name in packed if not name.startswith("vendor/")}
     tracked = {path.name for path in (WEB / "package").iterdir() if path.is_file()}
     assert names == tracked

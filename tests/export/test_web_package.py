@@ -68,6 +68,11 @@ def test_a_call_before_closing_is_answered(in_node, answers):
 
 
 ERRORS = {
+    "no WebAssembly": "missing: litert_wasm_compat_internal.wasm is missing.",
+    "damaged WebAssembly": "damaged: the WebAssembly is damaged: WebAssembly.compile(): ",
+    "no model": "runtime: the model could not be loaded: ",
+    "no signature": "runtime: the model failed: No signature named other found in model.",
+    "no segmenter": "runtime: whole texts need Intl.Segmenter, which this browser lacks",
     "open": "folder: the folder must have signatures of fixed lengths, as LiteRT.js cannot resize",
     "damaged": "damaged: model.tflite is damaged or belongs to another export: its SHA-256 differs",
     "no file": "missing: model.tflite is missing.",

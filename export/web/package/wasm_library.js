@@ -8,18 +8,10 @@ const SCRIPTS = {
   litert_wasm_compat_internal: () => import('./vendor/litert_wasm_compat_internal.js'),
 };
 let readAsset;
-let failed = []; // lines in which the runtime has told of an error
 
 /** Says where the WebAssembly lies. */
 export function setAssets(read) {
   readAsset = read;
-}
-
-/** The errors that were told since the last call: an op that fails is told, and its run goes on. */
-export function takeErrors() {
-  const lines = failed;
-  failed = [];
-  return lines;
 }
 
 /** What LiteRT.js calls, with the name of the script that fits this browser. */
@@ -40,20 +32,17 @@ export async function createWasmLib(Library, file) {
   return new Library(wasm);
 }
 
+/** What the runtime tells of itself on every start is no error. */
 function printErr(...words) {
-  const line = words.join(' ');
-  if (line.startsWith('ERROR')) failed.push(line);
-  else if (!/^(INFO|WARNING|VERBOSE):/.test(line)) console.error(line);
+  if (!/^(INFO|WARNING):/.test(words[0])) console.error(...words);
 }
 
 async function compiled(content) {
-  if (!(content instanceof Uint8Array)) {
-    const isTyped = content.headers.get('content-type')?.startsWith('application/wasm');
-    if (isTyped) return WebAssembly.compileStreaming(content); // while it comes
-    content = await content.arrayBuffer();
-  }
   try {
-    return await WebAssembly.compile(content);
+    if (content instanceof Uint8Array) return await WebAssembly.compile(content);
+    const isTyped = content.headers.get('content-type')?.startsWith('application/wasm');
+    if (isTyped) return await WebAssembly.compileStreaming(content); // while it comes
+    return await WebAssembly.compile(await content.arrayBuffer());
   } catch (error) {
     throw new TranslatorError('damaged', `the WebAssembly is damaged: ${error.message}`, {
       cause: error,

@@ -38,7 +38,7 @@ export async function launch({ kind, binary, driver }) {
 async function inWebDriver(execute, script, argument) {
   const text = `const done = arguments[arguments.length - 1];
     Promise.resolve((${script})(arguments[0])).then(
-      (value) => done({ value }), (error) => done({ error: String(error?.stack ?? error) }));`;
+      (value) => done({ value }), (error) => done({ error: error + ' ' + error?.stack }));`;
   const answer = await execute({ script: text, args: [argument] });
   if (answer.error) throw new Error(answer.error);
   return answer.value;

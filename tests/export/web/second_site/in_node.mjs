@@ -1,10 +1,12 @@
 // The package in Node: node in_node.mjs < request.json > answer.json
 
+import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Translator } from 'keras-transformer-web';
+import { compileModel, runModel } from './node_modules/keras-transformer-web/runtime.js';
 import { translateAll } from './translate_all.js';
 
 const { folder, texts, whole, damaged, open } = JSON.parse(fs.readFileSync(0, 'utf8'));
@@ -29,16 +31,28 @@ const sources = {
   responses: (name) => new Response(read(name)),
   network: address,
 };
-const answers = {};
-for (const [name, model] of Object.entries(sources)) {
-  answers[name] = await translateAll({ Translator }, { model, texts, whole });
-}
-
 const outcome = (promise) =>
   promise.then(
     () => 'nothing',
     (error) => `${error.code ?? error.name}: ${error.message}`,
   );
+const early = {
+  'no WebAssembly': await outcome(Translator.open(files, { assets: () => undefined })),
+  'damaged WebAssembly': await outcome(Translator.open(files, { assets: () => new Uint8Array(9) })),
+};
+const answers = {};
+for (const [name, model] of Object.entries(sources)) {
+  answers[name] = await translateAll({ Translator }, { model, texts, whole });
+}
+
+/** The files with other bytes for one of them, as if they had been exported. */
+function exported(name, bytes) {
+  const metadata = JSON.parse(files.get('metadata.json'));
+  metadata.sha256[name] = createHash('sha256').update(bytes).digest('hex');
+  return new Map([...files, ['metadata.json', Buffer.from(JSON.stringify(metadata))], [name, bytes]]);
+}
+
+const model = await compileModel(files.get('model.tflite'));
 const without = (name) => new Map([...files].filter(([other]) => other !== name));
 const translator = await Translator.open(files);
 const stopped = AbortSignal.abort();
@@ -46,6 +60,9 @@ const stop = new AbortController();
 const inTurn = texts.map((text) => outcome(translator.translate(text, { signal: stop.signal })));
 stop.abort(new Error('enough'));
 const errors = {
+  ...early,
+  'no model': await outcome(Translator.open(exported('model.tflite', Buffer.from('no model')))),
+  'no signature': await outcome(runModel(model, 'other', new Int32Array(32))),
   stopped: await Promise.all(inTurn),
   open: await outcome(Translator.open(open)),
   damaged: await outcome(Translator.open(damaged)),
@@ -69,6 +86,10 @@ const errors = {
   'aborted text': await outcome(translator.translateText('A. B.', { signal: stopped })),
   'aborted opening': await outcome(Translator.open(files, { signal: stopped })),
 };
+const { Segmenter } = Intl;
+Intl.Segmenter = undefined;
+errors['no segmenter'] = await outcome(translator.translateText('a', { language: 'nb' }));
+Intl.Segmenter = Segmenter;
 const running = translator.translate(texts[0]);
 const closing = translator.close();
 errors.closed = await outcome(translator.translate('a'));

@@ -7,6 +7,7 @@ from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenM
 from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedule, PaperSchedule
 from keras_transformer.training.run import train
 from keras_transformer.training.state import average_weights
+from keras_transformer.training.student import Student, TeacherCrossEntropy
 
 __all__ = [
     "AdamW",
@@ -17,6 +18,8 @@ __all__ = [
     "RDropCrossEntropy",
     "Run",
     "SmoothedCrossEntropy",
+    "Student",
+    "TeacherCrossEntropy",
     "TokenAccuracy",
     "TokenMeanLoss",
     "TrainingCheckpoint",

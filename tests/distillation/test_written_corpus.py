@@ -44,11 +44,12 @@ def lines(path):
 
 
 @pytest.mark.smoke
-def test_an_ensemble_writes_each_source_once(teacher_folders, data, tmp_path, capsys):
+def test_an_ensemble_writes_each_source_once(teacher_folders, data, tmp_path, capsys, monkeypatch):
     teachers = Teachers.open(teacher_folders, beam_size=1)
+    translator = teachers.translator()
+    monkeypatch.setattr(Teachers, "translator", lambda *_, **__: translator)  # its graph too
     made = write_corpus(teachers, data, tmp_path / "corpus")
     assert lines(made / "sources.jsonl") == [{"source": text} for text in dict.fromkeys(SOURCES)]
-    translator = teachers.translator()
     assert isinstance(translator.model, kt.Ensemble) and isinstance(translator.strategy, kt.Greedy)
     expected = translator.translate(SOURCES)
     some = [pair for pair in zip(SOURCES, expected, strict=True) if pair[1]]

@@ -30,6 +30,7 @@ SCHEDULES = ("paper", "inverse_sqrt")
 OPTIMIZERS = ("adam", "adamw")
 BEST_BY = ("loss", "bleu", "chrf")
 STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+DISTRIBUTIONS = ("none", "data_parallel", "model_parallel")
 _BLOCK = re.compile(r"(encoder|decoder)_(0|[1-9]\d*)")
 # What `freeze` may name; beside these a block, such as `encoder_0`.
 FREEZABLE = (
@@ -154,8 +155,12 @@ class TrainingSection:
             chrF join the metrics of the epoch; 0 for none.
         best_by: What the best snapshot is chosen by: `"loss"`, `"bleu"` or `"chrf"`.
         patience: Stop after this many epochs without a better `best_by`; never when left out.
-        strategy: How several devices share the work: `"mirrored"` (all of this machine),
-            `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
+        strategy: How several devices share the work on TensorFlow: `"mirrored"` (all of this
+            machine), `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
+        distribution: How all devices of this machine share it on JAX: `"data_parallel"` (the rows
+            of a batch), `"model_parallel"` (the weights too), or `"none"`.
+        model_devices: Devices that share one copy of the weights under `"model_parallel"`; all
+            when left out.
     """
 
     start_from: str | None = None
@@ -186,6 +191,8 @@ class TrainingSection:
     best_by: str = "loss"
     patience: int | None = None
     strategy: str = "none"
+    distribution: str = "none"
+    model_devices: int | None = None
 
     PATHS = ("start_from",)
 
@@ -204,6 +211,7 @@ class TrainingSection:
             save_every_steps=1,
             score_every_epochs=0,
             patience=1,
+            model_devices=1,
             seed=0,
             r_drop=0,
             weight_decay=0,
@@ -225,6 +233,7 @@ class TrainingSection:
         check_choice(OPTIMIZERS, **{"training.optimizer": self.optimizer})
         check_choice(BEST_BY, **{"training.best_by": self.best_by})
         check_choice(STRATEGIES, **{"training.strategy": self.strategy})
+        check_choice(DISTRIBUTIONS, **{"training.distribution": self.distribution})
         for part in self.freeze or ():
             if not _BLOCK.fullmatch(part):
                 check_name("a part of `training.freeze`", part, FREEZABLE)
@@ -247,12 +256,16 @@ class TrainingSection:
                 "`training.weight_decay` goes with the optimizer 'adamw'. "
                 f"Received: optimizer={self.optimizer!r}, weight_decay={self.weight_decay}"
             )
-        if self.strategy != "none" and self.accumulate_batches > 1:
+        if self.strategy != "none" and self.distribution != "none":
             raise ValueError(
-                "`training.accumulate_batches` does not go with a strategy: Keras cannot sum "
-                "gradients of replicas inside its condition. More replicas make larger batches. "
-                f"Received: strategy={self.strategy!r}, "
-                f"accumulate_batches={self.accumulate_batches}"
+                "`training.strategy` is of TensorFlow and `training.distribution` of JAX: one of "
+                f"them must be 'none'. Received: strategy={self.strategy!r}, "
+                f"distribution={self.distribution!r}"
+            )
+        if self.model_devices is not None and self.distribution != "model_parallel":
+            raise ValueError(
+                "`training.model_devices` goes with the distribution 'model_parallel'. Received: "
+                f"model_devices={self.model_devices}, distribution={self.distribution!r}"
             )
         if self.strategy == "multi_worker" and self.max_minutes is not None:
             raise ValueError(

@@ -224,8 +224,11 @@ def token_embedding(vocab_size, config, dtype, name, makes_logits):
     )
 
 
-def step_logits(output, states, beams, vocab_first):
-    """The logits of `step`, of its states and a `TokenEmbedding`."""
+def step_logits(output, states, beams, vocab_first, candidates=None):
+    """The logits of `step`, of its states and a `TokenEmbedding`, or of its `CandidateOutput`."""
+    if candidates is not None:
+        logits = candidates.logits(states)
+        return logits if beams == 1 else ops.reshape(logits, (-1, 1, ops.shape(logits)[-1]))
     if vocab_first:
         return output.vocab_first_logits(states)
     logits = output(states, reverse=True)

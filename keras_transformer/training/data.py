@@ -21,7 +21,7 @@ from keras_transformer.data.scored import with_probabilities
 from keras_transformer.experiment.corpora import training_weights
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
-from keras_transformer.training.distribution import distributed, is_shared
+from keras_transformer.training.distribution import distributed, is_shared, with_rows_filled
 from keras_transformer_runner.streams import log
 
 _SAMPLES = 64
@@ -113,6 +113,7 @@ class TrainingData:
         steps: Batches in an epoch.
         tokenizers: `Tokenizers`.
         strategy: The `tf.distribute.Strategy`, or `None`.
+        row_multiple: What the rows of a batch must divide by.
     """
 
     training: object
@@ -123,9 +124,10 @@ class TrainingData:
     steps: int
     tokenizers: Tokenizers
     strategy: object = None
+    row_multiple: int = 1
 
     @classmethod
-    def make(cls, experiment, corpora, tokenizers, strategy=None):
+    def make(cls, experiment, corpora, tokenizers, strategy=None, row_multiple=1):
         options, length = experiment.training, experiment.data.max_length
         places = experiment.model.get("max_positions")
         most = options.buckets[-1] if options.buckets else places
@@ -157,7 +159,10 @@ class TrainingData:
             f"of the training step; left out: {training.skipped}"
         )
         of_valid = None if valid is None else _buckets(valid, places)
-        return cls(training, valid, options, buckets, of_valid, steps, tokenizers, strategy)
+        return cls(
+            *(training, valid, options, buckets, of_valid, steps, tokenizers, strategy),
+            row_multiple=row_multiple,
+        )
 
     def batches(self, epoch, step):
         """The training batches from step `step` of epoch `epoch`, without end."""
@@ -199,7 +204,7 @@ class TrainingData:
             )
             return batches.map(_given_twice) if self.options.r_drop else batches
 
-        return self._shared(make) if shared else make()
+        return self._shared(make) if shared else self._filled(make())
 
     @property
     def validation_steps(self):
@@ -212,11 +217,14 @@ class TrainingData:
 
     def _shared(self, make):
         if not is_shared(self.strategy):
-            return make()
+            return self._filled(make())
         source, target = self.tokenizers
         sizes = {"source_ids": source.vocab_size, "target_ids": target.vocab_size}
         ids = Ids(sizes, target.vocab_size, target.pad_id)
         return distributed(self.strategy, make, source.pad_id, ids)
+
+    def _filled(self, batches):
+        return with_rows_filled(batches, self.row_multiple, self.tokenizers.source.pad_id)
 
 
 def _given_twice(inputs, labels):

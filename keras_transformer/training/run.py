@@ -48,6 +48,7 @@ from keras_transformer.training.data import (
 )
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.freezing import freeze
+from keras_transformer.training.layouts import check_backend, make_distribution, row_multiple
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
@@ -121,6 +122,7 @@ def train(
     if experiment.tokenizer.file:
         Tokenizers.make(experiment.tokenizer, ()).config_fields()
     strategy = make_strategy(experiment.training.strategy)
+    check_backend(experiment.training.distribution)
     with contextlib.ExitStack() as held:
         if is_chief(strategy):
             hold_folder(held, run_dir, experiment, resume, more_epochs)
@@ -138,7 +140,11 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
     corpora = open_corpora(experiment.data)
     tokenizers = _tokenizers(experiment, corpora[0], start, run_dir if resuming else None)
     config = experiment.config(**tokenizers.config_fields())
-    data = TrainingData.make(experiment, corpora, tokenizers, strategy)
+    distribution = make_distribution(experiment.training, config)
+    if distribution is not None:
+        held.enter_context(distribution.scope())
+    multiple = row_multiple(distribution)
+    data = TrainingData.make(experiment, corpora, tokenizers, strategy, multiple)
     # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)

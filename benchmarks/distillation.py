@@ -2,6 +2,7 @@
 
     python benchmarks/distillation.py --train A B --valid A B --test A B --out FILE
         [--teachers 2] [--teacher-epochs 12] [--epochs 6] [--seeds 1] [--beam-size 4] [--pairs N]
+        [--kinds none best best-bleu] [--vocab-size 1000]
 
 A and B are files of both languages, a sentence a line, plain or .gz. Teachers learn first, each
 with a seed of its own. Then students learn as many epochs, with a deep encoder and one decoder
@@ -27,6 +28,7 @@ STUDENT = dict(
     **dict(model_dim=64, num_heads=2, intermediate_dim=256, residual="pre", dropout=0.1),
     **dict(encoder_layers=3, decoder_layers=1, decoder_recurrence="ssru"),
 )
+KINDS = ("none", "best", "best-bleu")
 LENGTH = dict(batch_tokens=1024, average_checkpoints=2, jit_compile=False)
 
 
@@ -41,6 +43,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--pairs", type=int, help="of the training corpus; all when left out")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--vocab-size", type=int, default=1000)
     arguments = parser.parse_args()
     start_tensorflow()
@@ -58,7 +61,7 @@ def measure(folder, arguments):
     data = dict(zip(sides, map(str, (*train_files, *arguments.valid)), strict=True))
     report = {
         "processor": processor(),
-        "options": options_of(arguments),
+        "options": options_of(arguments) | files_of(arguments),
         "teachers": [],
         "students": [],
     }
@@ -77,7 +80,7 @@ def measure(folder, arguments):
     report["together"] = {"bleu": bleu(together, arguments)}
     say(f"together: {report['together']}")
     tokenizer = {"file": str(folders[0] / "tokenizer.model")}
-    for seed, kind in itertools.product(range(1, arguments.seeds + 1), ("none", "best", "bleu")):
+    for seed, kind in itertools.product(range(1, arguments.seeds + 1), arguments.kinds):
         run = folder / f"student-{seed}-{kind}"
         training = dict(LENGTH, max_epochs=arguments.epochs, warmup_steps=400, seed=seed)
         student = experiment(data, STUDENT, training, tokenizer)
@@ -86,7 +89,7 @@ def measure(folder, arguments):
             train(student, run)
         else:
             options = DistillationOptions()
-            if kind == "bleu":
+            if kind == "best-bleu":
                 options = DistillationOptions(n_best=arguments.beam_size, select="best-bleu")
             corpus = folder / f"corpus-{kind}"
             distil(together, student, run, corpus=corpus, options=options)
@@ -95,6 +98,12 @@ def measure(folder, arguments):
         report["students"].append({"select": kind, "seed": seed, "seconds": seconds, **found})
         say(report["students"][-1])
     return report
+
+
+def files_of(arguments):
+    """The names of the files, without where they are."""
+    names = ("train", "valid", "test")
+    return {name: [pathlib.Path(path).name for path in vars(arguments)[name]] for name in names}
 
 
 def first_pairs(folder, arguments):

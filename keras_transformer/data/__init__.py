@@ -15,6 +15,7 @@ from keras_transformer.data.joined import (
 from keras_transformer.data.packing import pack_corpus
 from keras_transformer.data.preparation import prepare
 from keras_transformer.data.readers import JsonLinesCorpus, TfdsCorpus, open_corpus
+from keras_transformer.data.scored import ScoredCorpus
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.tokenized import TokenizedCorpus, tokenize_corpus
 
@@ -27,6 +28,7 @@ __all__ = [
     "MixedCorpus",
     "ParallelCorpus",
     "PreparedCorpus",
+    "ScoredCorpus",
     "TaggedCorpus",
     "TfdsCorpus",
     "TokenizedCorpus",

@@ -89,19 +89,20 @@ def write_corpus(
             return folder
         folder.mkdir(exist_ok=True)
         index = _write_sources(folder, corpora)
-        make = functools.cache(functools.partial(teachers.translator, jit_compile=jit_compile))
+        make = functools.partial(teachers.translator, jit_compile=jit_compile)
+        translator = None
         if options.translates and not _is_translated(folder):
             translator = make()  # what is wrong with the teachers is told before the note is there
             _write_note(folder, job, len(index), ())
             if beam_options is not None:
                 _translate_with_beam(folder, options, make, beam_options)
             else:
-                with _several(translator, make, workers) as translator:
-                    _translate(folder, options, job, translator, len(index))
+                with _several(translator, make, workers) as several:
+                    _translate(folder, options, job, several, len(index))
         parts, more = _write_pairs(folder, corpora, index, options), {}
         if options.top_k is not None:
             _write_note(folder, job, len(index), ())
-            more = _probabilities(folder, make(), options, data.max_length)
+            more = _probabilities(folder, translator or make(), options, data.max_length)
         _write_note(folder, job, len(index), parts, **more)
     for part in parts:
         log(

@@ -10,6 +10,7 @@ from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedul
 from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.run import train
 from keras_transformer.training.state import average_weights
+from keras_transformer.training.student import Student, TeacherCrossEntropy
 
 __all__ = [
     "AdamW",
@@ -20,6 +21,8 @@ __all__ = [
     "RDropCrossEntropy",
     "Run",
     "SmoothedCrossEntropy",
+    "Student",
+    "TeacherCrossEntropy",
     "TokenAccuracy",
     "TokenMeanLoss",
     "TrainingCheckpoint",

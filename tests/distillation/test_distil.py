@@ -8,7 +8,7 @@ import pytest
 from keras_transformer.command import cli
 from keras_transformer.data import Corpus
 from keras_transformer.distillation import DistillationOptions, Teachers, distil
-from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.experiment import Experiment
 from keras_transformer.experiment.corpora import open_corpora, training_weights
 
 
@@ -18,11 +18,12 @@ def test_the_command_writes_and_trains_and_goes_on(
 ):
     from keras_transformer.training import run as run_module
 
-    monkeypatch.setattr(run_module, "draw_run", lambda *_: None)
+    for name in ("run", "finish"):
+        monkeypatch.setattr(run_module._Fitting, name, lambda _: None)
     run_dir = tmp_path / "run"
     command = ["distil", *map(str, teacher_folders), str(student), str(run_dir), "--beam-size", "2"]
     with monkeypatch.context() as patch:
-        patch.setattr(run_module._Fitting, "run", lambda _: 1 / 0)
+        patch.setattr("keras_transformer.training.train", lambda *_: 1 / 0)
         assert cli.main([*command, "--original-weight", "2"]) == 1
     with monkeypatch.context() as patch:
         patch.setattr(Teachers, "translator", None)  # nothing is translated again
@@ -30,7 +31,7 @@ def test_the_command_writes_and_trains_and_goes_on(
     captured = capsys.readouterr()
     assert captured.out == f"{run_dir}\n" and "hold what the teachers" not in captured.err
     assert f"{run_dir}.distilled holds what the teachers have written" in captured.err
-    experiment = load_run(run_dir).experiment
+    experiment = Experiment.load(run_dir / "experiment.toml")
     assert experiment.data.distilled == f"{run_dir}.distilled"
     note = json.loads((tmp_path / "run.distilled" / "distilled.json").read_text())
     assert note["job"]["search"]["beam_size"] == 2 and len(note["job"]["teachers"]) == 2

@@ -59,6 +59,11 @@ def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_
     assert scored.fingerprint != tokens.fingerprint
     short = with_probabilities(tokenize_corpus(corpus, tokenizer, max_length=4), folder, pair)
     assert len(short) == 3 and len(short.teacher_ids) == 3 + 4 + 3
+    fewer = tokenize_corpus(TRAINED[1:], tokenizer, max_length=9)
+    with pytest.raises(ValueError, match="must be of the pairs that are trained on"):
+        with_probabilities(fewer, folder, pair)
+    with pytest.raises(ValueError, match="must have its teachers' tokenizers"):
+        with_probabilities(tokens, folder, (tokenizer, kt.CharacterTokenizer("abcd")))
     # Each row of a batch: the ids that the ensemble finds most probable behind what is before.
     batches = training_batches(scored, tokenizer, batch_tokens=16, buckets=[4, 8], epochs=1)
     rows = 0
@@ -80,13 +85,15 @@ def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_
 
 def test_an_interrupted_call_keeps_its_shards(teachers, experiment, tmp_path, monkeypatch):
     monkeypatch.setattr(probabilities, "_PAIRS", 2)
-    calls, shard = [], probabilities._shard
+    calls = []
 
-    def counting(*arguments):
+    def counting(pairs, numbers, *_):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return shard(*arguments)
+        lengths = np.stack([pairs.source_lengths, pairs.target_lengths], axis=1)[numbers]
+        said = np.zeros((sum(lengths[:, 1] + 1), 3))
+        return {"lengths": lengths, "ids": said.astype("int32"), "log_probs": said}
 
     monkeypatch.setattr(probabilities, "_shard", counting)
     folder = tmp_path / "corpus"
@@ -162,14 +169,3 @@ def test_limits_of_the_teachers(student, experiment, tmp_path):
     many = DistillationOptions(select="original", top_k=8)
     with pytest.raises(ValueError, match="`top_k` must be at most the vocabulary's size.*size=7"):
         write_corpus(teachers, data, tmp_path / "other", options=many)
-
-
-def test_other_pairs_and_other_tokenizers_are_noticed(teachers, experiment, tmp_path):
-    folder = write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
-    tokenizer, other = kt.CharacterTokenizer("abc"), kt.CharacterTokenizer("abcd")
-    corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
-    with pytest.raises(ValueError, match="must have its teachers' tokenizers"):
-        with_probabilities(corpus, folder, (tokenizer, other))
-    fewer = tokenize_corpus(TRAINED[1:], tokenizer, max_length=9)
-    with pytest.raises(ValueError, match="must be of the pairs that are trained on"):
-        with_probabilities(fewer, folder, (tokenizer, tokenizer))

@@ -98,7 +98,7 @@ OPTIONS = {
     },
     "rotary, window, b2t": {
         **dict(positions="rotary", key_dim=14, attention_window=3, residual="b2t"),
-        **dict(decoder_layers=2),
+        **dict(decoder_layers=2, decoder_tied_layers=(0, 0)),
     },
     "alibi, chunk, additive": {
         **dict(positions="alibi", attention_chunk=4, attention_score="additive"),
@@ -112,14 +112,11 @@ OPTIONS = {
     },
     "ssru, tensor2tensor": {
         **dict(decoder_recurrence="ssru", positions="tensor2tensor", decoder_layers=2),
+        **dict(decoder_tied_layers=(0, 0), encoder_layers=2, encoder_tied_layers=(0, 0)),
     },
     "ssru, relative, window, pre, no bias": {
         **dict(decoder_recurrence="ssru", positions="relative", attention_window=2),
         **dict(residual="pre", use_bias=False, decoder_layers=2),
-    },
-    "tied ssru": {
-        **dict(decoder_recurrence="ssru", decoder_layers=2, decoder_tied_layers=(0, 0)),
-        **dict(encoder_layers=2, encoder_tied_layers=(0, 0), residual="pre"),
     },
     "like Marian": {
         **dict(output_bias=True, activation="silu", positions="tensor2tensor"),

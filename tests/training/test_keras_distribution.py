@@ -83,8 +83,8 @@ def run(name, count, killed_at=None, **options):
 
 results = {"one": run("one", 1)}
 data = dict(distribution='"data_parallel"')
-run("data", 4, killed_at=3, **data)
-results["data on 4, then 8"] = run("data", 8, **data)
+run("shared", 4, killed_at=3, **data)
+results["data on 4, then 8"] = run("shared", 8, **data)
 split = dict(distribution='"model_parallel"', model_devices="2")
 run("split", 4, killed_at=3, **split)
 results["specs"] = dict(specs)

@@ -141,6 +141,9 @@ class TrainingSection:
         weight_decay: Of `"adamw"`.
         label_smoothing: Of the loss.
         r_drop: Weight of the R-Drop loss; 0 for none. Doubles the work of a step.
+        teacher_weight: Weight of the teachers' probabilities in the loss, of `data.distilled` made
+            with `--probabilities`; what is left is that of the labels. 0 for labels alone.
+        teacher_temperature: What the logarithms of both sides are divided by in that part.
         clipnorm: Global norm to clip gradients to; none when left out.
         ema: Momentum of an exponential moving average of the weights, which is what is validated
             and kept; none when left out.
@@ -178,6 +181,8 @@ class TrainingSection:
     weight_decay: float = 0.0
     label_smoothing: float = 0.1
     r_drop: float = 0.0
+    teacher_weight: float = 0.0
+    teacher_temperature: float = 1.0
     clipnorm: float | None = None
     ema: float | None = None
     seed: int = 1
@@ -214,7 +219,10 @@ class TrainingSection:
             r_drop=0,
             weight_decay=0,
         )
-        for name in ("max_minutes", "learning_rate_scale", "learning_rate", "clipnorm"):
+        for name in (
+            *("max_minutes", "learning_rate_scale", "learning_rate", "clipnorm"),
+            "teacher_temperature",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`training.{name}` must be positive. Received: {value}")
@@ -267,6 +275,15 @@ class TrainingSection:
                 "`training.max_minutes` does not go with the strategy 'multi_worker', whose "
                 "workers must stop at the same step: use `max_epochs`. "
                 f"Received: {self.max_minutes}"
+            )
+        if not 0 <= self.teacher_weight <= 1:
+            raise ValueError(
+                f"`training.teacher_weight` must be in [0, 1]. Received: {self.teacher_weight}"
+            )
+        if self.teacher_weight and (self.r_drop or self.pack):
+            raise ValueError(
+                "`training.teacher_weight` does not go with `r_drop` and `pack`. Received: "
+                f"r_drop={self.r_drop}, pack={self.pack}"
             )
         if self.best_by != "loss" and not self.score_every_epochs:
             raise ValueError(
@@ -346,6 +363,15 @@ class DecodingSection:
     def search_name(self) -> str:
         """The search's name, also where it is left out."""
         return self.strategy or ("beam" if self.beam_size > 1 else "greedy")
+
+    def with_changes(self, **changes: Any) -> "DecodingSection":
+        """The section with other values; `None` changes none."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if "beam_size" in changes and "strategy" not in changes and self.strategy != "sampling":
+            changes["strategy"] = None  # which presets and imported runs name: the size chooses it
+            if changes["beam_size"] == 1:
+                changes = {**dict.fromkeys(self.OF_BEAM), **changes}
+        return dataclasses.replace(self, **changes)
 
     def search(self) -> "Greedy | BeamSearch | Sampling":
         """The search.

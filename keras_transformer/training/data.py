@@ -9,73 +9,22 @@ from keras_transformer.data import (
     JoinedCorpus,
     MixedCorpus,
     PreparedCorpus,
-    TaggedCorpus,
     batches_per_epoch,
     choose_buckets,
     evaluation_batches,
     join_tokenized,
-    open_corpus,
     pack_corpus,
     tokenize_corpus,
     training_batches,
-    weights_of_temperature,
 )
-from keras_transformer.experiment.data_sections import SourceSection
+from keras_transformer.data.scored import with_probabilities
+from keras_transformer.experiment.corpora import training_weights
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
 from keras_transformer.training.distribution import distributed, is_shared, with_rows_filled
 from keras_transformer_runner.streams import log
 
 _SAMPLES = 64
-
-
-def open_corpora(section):
-    """The training and the validation corpus (or `None`), both read through once.
-
-    Args:
-        section: A `DataSection`.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a corpus is not usable.
-    """
-    corpora = []
-    for name, prefix in (("training", ""), ("validation", "valid_")):
-        parts = [_open(section.invalid, each, prefix) for each in section.corpora]
-        parts = [part for part in parts if part is not None]
-        for part in parts:
-            place = f"{name}, {part.name}" if section.sources else name
-            log(f"{place}: {part.check()}")
-        if section.sources and parts:
-            parts = [JoinedCorpus(parts)]
-        corpora.append(parts[0] if parts else None)
-    return corpora
-
-
-def _open(invalid, section, prefix):
-    """The training or the validation corpus that a section names, or `None`."""
-    tsv, source, target = (
-        getattr(section, f"{prefix}{key}") for key in ("tsv", "source", "target")
-    )
-    if not (tsv or source):
-        return None
-    corpus = open_corpus(
-        tsv or source,
-        target,
-        format="tsv" if tsv else section.format,
-        source_key=section.source_key,
-        target_key=section.target_key,
-        split=getattr(section, f"{prefix}split"),
-        invalid=invalid,
-    )
-    if not isinstance(section, SourceSection):
-        return corpus
-    if isinstance(corpus, PreparedCorpus):
-        raise ValueError(
-            "a source of several must be text, not what `prepare` made of it. "
-            f"Received: {corpus.name}"
-        )
-    return corpus if section.tag is None else TaggedCorpus(corpus, section.tag.strip())
 
 
 def choose_samples(corpora, tokenizer, max_length):
@@ -127,15 +76,22 @@ def _tokenized(corpus, tokenizers, max_length, places, mix=join_tokenized):
 
 def _mixed(parts, section):
     """Tokenized corpora as one, in which an epoch has as many pairs of each as a section says."""
-    weights = [1.0 if each.weight is None else each.weight for each in section.corpora]
-    if section.temperature is not None:
-        weights = weights_of_temperature([len(part) for part in parts], section.temperature)
-    if all(weight == 1 for weight in weights):
+    weights = training_weights(section, [len(part) for part in parts])
+    if all(weight == 1 for weight in weights.values()):
         return join_tokenized(parts)
-    mixed = MixedCorpus(parts, weights)
-    for part, weight, each in zip(parts, weights, section.corpora, strict=True):
-        log(f"  {each.source or each.tsv}: {len(part):,} pairs, weight {weight:.3g}")
+    mixed = MixedCorpus(parts, list(weights.values()))
+    for part, (name, weight) in zip(parts, weights.items(), strict=True):
+        log(f"  {name}: {len(part):,} pairs, weight {weight:.3g}")
     return mixed
+
+
+def _scored(corpus, section, tokenizers):
+    """A tokenized corpus with what the teachers say of it."""
+    if section.distilled is None:
+        raise ValueError(
+            "`training.teacher_weight` goes with `data.distilled`. Received: distilled=None"
+        )
+    return with_probabilities(corpus, section.distilled, tokenizers)
 
 
 def _buckets(corpus, places):
@@ -177,6 +133,8 @@ class TrainingData:
         most = options.buckets[-1] if options.buckets else places
         mix = functools.partial(_mixed, section=experiment.data)
         training = _tokenized(corpora[0], tokenizers, length, most, mix)
+        if options.teacher_weight:
+            training = _scored(training, experiment.data, tokenizers)
         valid = _tokenized(corpora[1], tokenizers, length, places)
         buckets = options.buckets or _buckets(training, places)
         if options.pack:

@@ -13,6 +13,7 @@ from keras_transformer.training.optimizer import (
     PerUpdate,
 )
 from keras_transformer.training.replica_updates import ReplicaAdam, ReplicaAdamW
+from keras_transformer.training.student import TeacherCrossEntropy
 
 
 def compile_model(model, training):
@@ -39,6 +40,8 @@ def _loss(training, pad_id):
     # With several batches an update, the divisor is in the weights of the batches.
     reduction = "mean" if training.accumulate_batches == 1 else "sum"
     options = (training.label_smoothing, pad_id, reduction)
+    if training.teacher_weight:
+        return TeacherCrossEntropy(training.teacher_weight, training.teacher_temperature, *options)
     if training.r_drop:
         return RDropCrossEntropy(training.r_drop, *options)
     return SmoothedCrossEntropy(*options)

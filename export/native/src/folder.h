@@ -14,6 +14,7 @@ namespace keras_transformer {
 
 struct Folder {
   std::unique_ptr<File> model;
+  std::string model_sha256;
   std::shared_ptr<const Tokenizer> source, target;  // the same one, where both sides share it
   int32_t max_source_length = 0;                    // EOS included
   bool adds_eos = true;

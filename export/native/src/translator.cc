@@ -21,10 +21,20 @@ constexpr size_t kBeyond = size_t{1} << 24;
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
+std::string packed_weights_of(const Folder& folder, int num_threads, const std::string& cache) {
+  return packed_weights(cache, *folder.model, folder.model_sha256, [&](const std::string& path) {
+    CompiledFile(*folder.model, num_threads, path);
+  });
+}
+
 }  // namespace
 
-Translator::Translator(const std::string& folder, int num_threads)
-    : folder_(open_folder(folder)), file_(*folder_.model, num_threads) {
+Translator::Translator(const std::string& folder, int num_threads,
+                       const std::optional<std::string>& weight_cache)
+    : folder_(open_folder(folder)),
+      file_(*folder_.model, num_threads,
+            weight_cache ? packed_weights_of(folder_, num_threads, *weight_cache) : "") {
+  if (weight_cache) pages_ = MappedPages(*folder_.model);
   find_searches();
 }
 
@@ -110,6 +120,7 @@ Translator::Outputs Translator::run(const Ids& source_ids) {
   for (const Buffer& buffer : search.outputs) outputs.push_back(&buffer);
   file_.run(*search.signature, {&search.source}, outputs);
   const auto counts = file_.written(*search.signature);
+  pages_.let_go();
   Outputs found;
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string& name = search.signature->outputs[i].name;
@@ -144,6 +155,20 @@ Ids Translator::encode(std::string_view text) const {
   Ids ids = folder_.source->encode(readable);
   if (folder_.adds_eos) ids.push_back(folder_.source->eos_id());
   return ids;
+}
+
+SplitText Translator::split(std::string_view text, std::string_view language) const {
+  const auto longest = static_cast<size_t>(folder_.max_source_length);
+  return split_text(repaired(text), language, [&](const std::string& sentence) {
+    return sentence.size() <= kBytesAToken * longest && encode(sentence).size() <= longest;
+  });
+}
+
+std::string Translator::translate_text(std::string_view text, std::string_view language) {
+  const SplitText found = split(text, language);
+  std::vector<std::string> translations;
+  for (const std::string& sentence : found.sentences) translations.push_back(translate(sentence));
+  return found.with_translations(translations);
 }
 
 Ids Translator::translate_ids(const Ids& source_ids) {

@@ -37,6 +37,7 @@ def describe(graphs, signatures, ops):
             "n_best": graphs.max_n_best,
         },
         "strategy": repr(strategy),
+        **({} if translator.shortlist is None else {"shortlist": translator.shortlist.summary}),
         **prefix_fields(translator.tokenizer, translator.target_tokenizer),
         "ops": list(ops),
         "requires": requirements(ops),

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_transformer.artifacts import DESCRIPTION
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.serving.description import checksums, describe, op_names
@@ -43,6 +44,7 @@ def export_saved_model(
     target_tokenizer: Tokenizer | None = None,
     max_source_length: int = 1024,
     ids_only: bool = False,
+    shortlist: Shortlist | None = None,
     warmup_batch_sizes: Sequence[int] = BATCH_SIZES,
     measure_latency: bool = False,
     overwrite: bool = False,
@@ -79,6 +81,8 @@ def export_saved_model(
             one with nothing, and names the fault in `status`.
         ids_only: Whether ids go in and come out, and no text: for runtimes that lack the ops of
             TensorFlow Text.
+        shortlist: A `Shortlist`, for a search among its candidates: the table is in the graphs.
+            `score` is still of the whole vocabulary.
         warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
         measure_latency: Whether those requests are run, cold and warm, which takes seconds.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
@@ -105,6 +109,7 @@ def export_saved_model(
         strategy,
         target_tokenizer=target_tokenizer,
         max_source_length=max_source_length,
+        shortlist=shortlist,
     )
     replaces = _FILES if overwrite else None
     with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:

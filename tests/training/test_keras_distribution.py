@@ -87,8 +87,8 @@ run("shared", 4, killed_at=3, **data)
 results["data on 4, then 8"] = run("shared", 8, **data)
 split = dict(distribution='"model_parallel"', model_devices="2")
 run("split", 4, killed_at=3, **split)
-results["specs"] = dict(specs)
 run("split", 8, killed_at=3, **split)  # in the second epoch
+results["specs"] = dict(specs)
 results["split on 4, then 8, then 1"] = run("split", 1, **split)
 print(json.dumps(results))
 """

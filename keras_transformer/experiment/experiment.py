@@ -44,8 +44,9 @@ class Experiment:
     - `[training]`: `start_from`, `freeze`, `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`,
       `pack`, `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`,
       `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `teacher_weight`,
-      `teacher_temperature`, `clipnorm`, `ema`, `seed`, `jit_compile`, `average_checkpoints`,
-      `save_every_steps`, `score_every_epochs`, `best_by`, `patience`, `strategy`
+      `teacher_temperature`, `clipnorm`, `ema`, `seed`, `jit_compile`, `rematerialize`,
+      `average_checkpoints`, `save_every_steps`, `score_every_epochs`, `best_by`, `patience`,
+      `strategy`, `distribution`, `model_devices`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
       `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
       `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,

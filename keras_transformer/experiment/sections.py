@@ -149,6 +149,8 @@ class TrainingSection:
             and kept; none when left out.
         seed: Decides weights, dropout and the order of the data.
         jit_compile: Whether XLA compiles the training step.
+        rematerialize: Whether the inside of each block is computed again for its gradient: less
+            memory, and about a third more operations.
         average_checkpoints: Epoch snapshots that are kept and averaged at the end.
         save_every_steps: Steps between two saves of the state inside an epoch.
         score_every_epochs: Epochs between two translations of the validation set, whose BLEU and
@@ -185,6 +187,7 @@ class TrainingSection:
     ema: float | None = None
     seed: int = 1
     jit_compile: bool = True
+    rematerialize: bool = False
     average_checkpoints: int = 5
     save_every_steps: int = 500
     score_every_epochs: int = 0

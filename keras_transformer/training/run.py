@@ -50,6 +50,7 @@ from keras_transformer.training.distribution import is_chief, is_shared, make_st
 from keras_transformer.training.freezing import freeze
 from keras_transformer.training.layouts import check_backend, make_distribution, row_multiple
 from keras_transformer.training.objective import compile_model
+from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
 from keras_transformer.training.state import average_weights, saved_progress
@@ -151,6 +152,8 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
         model = (Student if experiment.training.teacher_weight else Transformer)(config)
         taken = take_over(start, model, tokenizers) if start else None
         freeze(model, experiment.training.freeze or ())
+        if experiment.training.rematerialize:
+            rematerialize(model)
         compile_model(model, experiment.training)
     samples = choose_samples(corpora, tokenizers.source, experiment.max_length)
     if not resuming:

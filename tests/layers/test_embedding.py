@@ -66,7 +66,7 @@ def test_logits_are_float32_under_any_policy(policy):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_gradients_of_a_frequent_id_are_summed_in_float32(policy):
-    """In bfloat16 the sum of 4,096 of them was 5% off, in float16 1%."""
+    """In bfloat16 the sum of 4,096 of them was 5% off on JAX, and 0.2% on TensorFlow."""
     low = TokenEmbedding(V, D, dtype=policy)
     low.build((None, None))
     upstream = np.random.default_rng(2).normal(0.05, 1.0, (8, 512, D))

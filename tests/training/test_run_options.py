@@ -33,6 +33,7 @@ EVERYTHING = {
     "training.score_every_epochs": "1",
     "training.best_by": "chrf",
     "training.clipnorm": "1.0",
+    "training.rematerialize": "true",
 }
 
 

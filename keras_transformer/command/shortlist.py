@@ -112,7 +112,7 @@ def _learned(arguments, run, corpus):
 
 def _corpora_of(run):
     """The training corpus and the validation corpus, or `None`, of a run."""
-    from keras_transformer.training.data import open_corpora
+    from keras_transformer.experiment.corpora import open_corpora
 
     if run.experiment.data.imported is not None:
         raise ValueError(

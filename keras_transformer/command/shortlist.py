@@ -51,6 +51,11 @@ def add_shortlist(add_command, add_corpus_format):
         "--pairs", type=int, default=500_000, metavar="N", help="most pairs to learn from"
     )
     command.add_argument(
+        "--references-only",
+        action="store_true",
+        help="do not learn from the model's own translations of the sources, which takes longer",
+    )
+    command.add_argument(
         "--check",
         action="store_true",
         help="translate the validation set of RUN with and without it, and compare",
@@ -106,6 +111,7 @@ def _learned(arguments, run, corpus):
         first=arguments.first,
         best=arguments.best,
         threshold=arguments.threshold,
+        own=not arguments.references_only,
         progress=progress,
     )
 

@@ -6,8 +6,9 @@ Random weights of the paper's tiny model (width 128), sources of 12 to 28 random
 source id `--ids` random target ids beside `--frequent` for all: about as many candidates as a
 learnt shortlist has. Both searches of a pair take turns at every sentence, and at who comes first;
 a round is the sum over the sentences. Printed are the medians in milliseconds a sentence (or a
-batch) and the ratio of the rounds, whole vocabulary over shortlist: above 1 the shortlist is
-faster. What the texts become is for a trained model: `keras-transformer shortlist RUN --check`.
+batch) of the process' CPU time, which other processes change little, and the ratio of the rounds,
+whole vocabulary over shortlist: above 1 the shortlist is faster. What the texts become is for a
+trained model: `keras-transformer shortlist RUN --check`.
 """
 
 import argparse
@@ -81,10 +82,10 @@ def of_vocabulary(size, arguments):
         if beam_size > 1:
             search = kt.BeamSearch(beam_size=beam_size, extra_length=4)
         pairs = {
-            "TensorFlow, a sentence": (in_graph, singles),
-            f"TensorFlow, {arguments.batch} sentences": (in_graph, batches),
             "LiteRT float32": (on_device("float32"), singles),
             "LiteRT int8": (on_device("int8"), singles),
+            "TensorFlow, a sentence": (in_graph, singles),
+            f"TensorFlow, {arguments.batch} sentences": (in_graph, batches),
         }
         for name, (make, inputs) in pairs.items():
             both = [make(model, search, each) for each in (None, shortlist)]
@@ -144,9 +145,9 @@ def measured(both, inputs, rounds):
         sums = [0.0, 0.0]
         for place, ids in enumerate(inputs):
             for which in (0, 1) if (number + place) % 2 else (1, 0):
-                start = time.perf_counter()
+                start = time.process_time()
                 both[which](ids)
-                sums[which] += time.perf_counter() - start
+                sums[which] += time.process_time() - start
         for which in (0, 1):
             times[which].append(sums[which] * 1e3 / len(inputs))
         ratios.append(sums[0] / sums[1])

@@ -71,6 +71,7 @@ def add_export(add_command):
         help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
     )
     add_search(command)
+    add_shortlist_use(command)
 
 
 def source_lengths(text):
@@ -91,12 +92,6 @@ def add_search(command):
         choices=("gnmt", "power"),
         help="what has this exponent: (5 + length) / 6, or the length",
     )
-    command.add_argument(
-        "--shortlist",
-        action="store_true",
-        default=None,
-        help="search among the candidates of RUN's shortlist alone, see the command shortlist",
-    )
     for side, place in (("source", "before every source"), ("target", "at every target's start")):
         command.add_argument(
             f"--{side}-prefix",
@@ -104,3 +99,13 @@ def add_search(command):
             metavar="PIECE",
             help=f"a piece {place}, such as a language; once for each, if there are several",
         )
+
+
+def add_shortlist_use(command):
+    """Adds the option to search with the shortlist of a run."""
+    command.add_argument(
+        "--shortlist",
+        action="store_true",
+        default=None,
+        help="search among the candidates of RUN's shortlist alone, see the command shortlist",
+    )

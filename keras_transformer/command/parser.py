@@ -5,7 +5,7 @@ import functools
 
 from keras_transformer.command import commands
 from keras_transformer.command.distil import add_distil
-from keras_transformer.command.export_parser import add_export, add_search
+from keras_transformer.command.export_parser import add_export, add_search, add_shortlist_use
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
@@ -165,6 +165,7 @@ def _add_translate(subparsers):
         help="stop at a text with too many tokens, or leave its translation empty",
     )
     add_search(command)
+    add_shortlist_use(command)
 
 
 def _add_evaluate(subparsers):
@@ -198,6 +199,7 @@ def _add_evaluate(subparsers):
     )
     command.add_argument("--lowercase", action="store_true", help="ignore case")
     add_search(command)
+    add_shortlist_use(command)
 
 
 def _add_shortlist(subparsers):

@@ -51,6 +51,11 @@ def add_shortlist(add_command, add_corpus_format):
         "--pairs", type=int, default=500_000, metavar="N", help="most pairs to learn from"
     )
     command.add_argument(
+        "--references-only",
+        action="store_true",
+        help="do not learn from the model's own translations of the sources, which takes longer",
+    )
+    command.add_argument(
         "--check",
         action="store_true",
         help="translate the validation set of RUN with and without it, and compare",
@@ -106,13 +111,14 @@ def _learned(arguments, run, corpus):
         first=arguments.first,
         best=arguments.best,
         threshold=arguments.threshold,
+        own=not arguments.references_only,
         progress=progress,
     )
 
 
 def _corpora_of(run):
     """The training corpus and the validation corpus, or `None`, of a run."""
-    from keras_transformer.training.data import open_corpora
+    from keras_transformer.experiment.corpora import open_corpora
 
     if run.experiment.data.imported is not None:
         raise ValueError(

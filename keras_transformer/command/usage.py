@@ -82,6 +82,8 @@ def _of_export(arguments):
 def _of_shortlist(arguments):
     if arguments.lex and arguments.source:
         return "shortlist takes --source or --lex, not both"
+    if arguments.lex and arguments.references_only:
+        return "--references-only goes without --lex, which has no sources to translate"
     if arguments.source is None:
         for name in ("target", "format", "source_key", "target_key"):
             if getattr(arguments, name) is not None:

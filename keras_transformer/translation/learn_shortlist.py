@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from keras import ops
 
-from keras_transformer.arguments import check_count
+from keras_transformer.arguments import check_count, check_flag
 from keras_transformer.decoding import align
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.shortlist import Shortlist
@@ -26,6 +26,7 @@ def learn_shortlist(
     first: int = 100,
     best: int = 100,
     threshold: float = 0.0,
+    own: bool = True,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Shortlist:
     """The `Shortlist` that a model's own alignments give.
@@ -41,6 +42,8 @@ def learn_shortlist(
         first: The most frequent target ids, which every sentence has.
         best: Most target ids of a source id.
         threshold: Least P(target | source).
+        own: Whether the translator's own translations of the sources count too, beside the given
+            ones: what it says is what it needs.
         progress: Called with the number of pairs done, now and then.
 
     Raises:
@@ -52,21 +55,29 @@ def learn_shortlist(
         >>> tokenizer = kt.CharacterTokenizer("abcd")
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=tokenizer.vocab_size)
         >>> translator = kt.Translator(kt.Transformer(config), tokenizer, kt.Greedy(max_length=3))
-        >>> shortlist = learn_shortlist(translator, [("ab", "cd"), ("a", "c")], first=1)
-        >>> shortlist.ids_for(tokenizer.encode("b")) == tokenizer.encode("bcd")
+        >>> shortlist = learn_shortlist(translator, [("ab", "cd")], first=1, own=False)
+        >>> {*tokenizer.encode("cd")} <= {*shortlist.ids_for(tokenizer.encode("b"))}
         True
     """
     check_count(first=first, best=best)
+    check_flag(own=own)
     model = translator.model
     counts = _Counts(model.config.target_size)
     run = compiled(functools.partial(align, model), model, 2)
+
+    def count(sources, targets):
+        counts.add(sources, targets, ops.convert_to_numpy(run(sources, targets).probabilities))
+
     done = 0
     for window in _windows(_rows(translator, pairs)):
         window.sort(key=lambda rows: (len(rows[0]), len(rows[1])))
         for start in range(0, len(window), _BATCH):
             sides = zip(*window[start : start + _BATCH], strict=True)
             sources, targets = (translator.pad(list(side)) for side in sides)
-            counts.add(sources, targets, ops.convert_to_numpy(run(sources, targets).probabilities))
+            count(sources, targets)
+            if own:
+                found = translator.translate_ids(sources)
+                count(sources, translator.pad([[*ids, model.config.eos_id] for ids in found]))
         done += len(window)
         progress(done)
     if not done:

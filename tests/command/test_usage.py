@@ -31,6 +31,7 @@ from keras_transformer.export.litert.modes import MODES
         ["shortlist"],
         ["shortlist", "run", "--lex", "a", "--source", "b", "--target", "c"],
         ["shortlist", "run", "--target", "c"],
+        ["shortlist", "run", "--lex", "a", "--references-only"],
         ["translate", "run", "text", "--length-normalization", "length"],
         ["translate", "run", "text", "--beam-size", "many"],
         ["translate", "run", "text", "--output", "file"],

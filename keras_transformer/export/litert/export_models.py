@@ -15,9 +15,17 @@ from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import Calibration
 from keras_transformer.export.litert.conversion import check_size as check_model_size
 from keras_transformer.export.litert.graphs import (
+    LANGUAGE_MODEL_SIGNATURES,
     ClassifierModule,
     LanguageModelModule,
     check_search,
+    check_signatures,
+)
+from keras_transformer.export.litert.lengths import (
+    check_each_length,
+    check_lengths,
+    check_steps,
+    fixed_lengths,
 )
 from keras_transformer.export.litert.modes import mode_named
 from keras_transformer.export.litert.writer import (
@@ -33,6 +41,7 @@ from keras_transformer.models import LanguageModel, SequenceClassifier, TokenCla
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation.translator import check_tokenizer, pad_rows
 from keras_transformer_runner.folder import REPORT
+from keras_transformer_runner.lengths import FixedLength, fields, fixed_signature
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer
 
@@ -50,6 +59,8 @@ def export_classifier(
     mode: str = "float32",
     labels: Sequence[str] | None = None,
     adds_eos: bool = True,
+    lengths: Sequence[int] = (),
+    lengths_only: bool = False,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -81,6 +92,9 @@ def export_classifier(
             `"float32"` also promises probabilities within 0.001.
         labels: Names of the classes, in order, for the metadata.
         adds_eos: Whether EOS follows a text's pieces, as it did in training.
+        lengths: Source lengths, each of a signature of fixed shapes more, such as `classify_32`;
+            see `export_litert`.
+        lengths_only: Whether there is none but these.
         max_source_length: Most tokens of a text that the runner accepts.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -88,9 +102,11 @@ def export_classifier(
         The `ParityReport`, which is also written to `parity.json`. Its texts are classes.
 
     Raises:
-        TypeError: if `model` is not a classifier, or `samples` or `labels` is one string.
+        TypeError: if `model` is not a classifier, `samples` or `labels` is one string, or
+            `lengths` no list of integers.
         ValueError: if `mode` is unknown, a sample has too many ids or none, there are not as many
-            labels as classes, model and tokenizer disagree, or the model is too large for LiteRT.
+            labels as classes, `lengths` do not ascend or go beyond `max_source_length`, model and
+            tokenizer disagree, or the model is too large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
             than an export writes.
         TargetInUseError: if another process is writing it.
@@ -105,8 +121,15 @@ def export_classifier(
     settings = {"adds_eos": adds_eos, "num_classes": model.num_classes}
     if labels:
         settings["labels"] = labels
-    module = ClassifierModule(model)
-    contents = _contents("classify", model, module, tokenizer, max_source_length, settings)
+    limit, lengths = _limits(model, max_source_length, lengths, lengths_only)
+    is_one_row = isinstance(model, SequenceClassifier)
+    fixed = [
+        FixedLength(fixed_signature("classify", each), each, 1 if is_one_row else each)
+        for each in lengths
+    ]
+    settings |= fields(fixed, not lengths_only)
+    module = ClassifierModule(model, lengths, lengths_only)
+    contents = _contents("classify", model, module, tokenizer, limit, settings)
     check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
     rows = _rows(contents, samples, [tokenizer.eos_id] if adds_eos else [])
     if not all(rows):
@@ -122,6 +145,14 @@ def export_classifier(
         received, seconds = timed_answers(runner, runner.classify_ids, samples)
         pairs = ([_class_pair(x, labels) for x in both] for both in (expected, received))
         found = compare(samples, *pairs)
+        classes = [_classes(each) for each in expected]
+        check_each_length(
+            runner.lengths,
+            list(zip(rows, classes, strict=True)),
+            lambda ids: _classes(_probabilities(model, ids)),
+            lambda ids, length: _classes(runner.classify_ids(ids, length=length)),
+            mode,
+        )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         if mode == "float32":
             _check_probabilities(expected, received)
@@ -137,6 +168,9 @@ def export_language_model(
     samples: Sequence[str],
     mode: str = "float32",
     strategy: SearchOptions | None = None,
+    signatures: Sequence[str] = LANGUAGE_MODEL_SIGNATURES[:1],
+    lengths: Sequence[int] = (),
+    lengths_only: bool = False,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -144,7 +178,8 @@ def export_language_model(
 
     The folder is that of `export_litert` with the signature `generate`, the whole loop of
     `decoding.generate`: `prompt_ids` (1, P) int32 -> `target_ids` (1, T) int32. `Runner.generate`
-    takes and gives text.
+    takes and gives text. With the signature `decode_step` too, `Runner.stream` gives the text as it
+    grows.
 
     Example:
         >>> tokenizer = kt.BytesTokenizer()
@@ -163,6 +198,11 @@ def export_language_model(
         samples: Prompts to compare on, at least one; an empty one starts from nothing.
         mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
         strategy: The search; `Greedy()` when `None`.
+        signatures: `("generate",)`, or `litert.graphs.LANGUAGE_MODEL_SIGNATURES` for apps that show
+            a text as it grows.
+        lengths: Lengths of prompts, each of a signature of fixed shapes more, such as
+            `generate_32`; see `export_litert`.
+        lengths_only: Whether there is none but these.
         max_source_length: Most tokens of a prompt that the runner accepts.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -170,9 +210,11 @@ def export_language_model(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        TypeError: if `model` is not a `LanguageModel`, or `samples` is one string.
-        ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
-            tokenizer disagree, or the model is too large for LiteRT.
+        TypeError: if `model` is not a `LanguageModel`, `samples` or `signatures` is one string, or
+            `lengths` no list of integers.
+        ValueError: if `mode` or a signature is unknown, `strategy` samples, a prompt is too long,
+            `lengths` do not ascend or go beyond `max_source_length`, model and tokenizer disagree,
+            or the model is too large for LiteRT.
         FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
     """
     _check_kind(model, (LanguageModel,))
@@ -180,9 +222,12 @@ def export_language_model(
     check_search(strategy)
     samples = checked_samples(samples)
     model = _prepared(model, mode, max_source_length)
-    settings = {"search": search_settings(strategy)}
-    module = LanguageModelModule(model, strategy)
-    contents = _contents("generate", model, module, tokenizer, max_source_length, settings)
+    signatures = check_signatures(signatures, LANGUAGE_MODEL_SIGNATURES)
+    limit, lengths = _limits(model, max_source_length, lengths, lengths_only, signatures)
+    fixed = fixed_lengths("generate", lengths, strategy, model.config.max_positions)
+    settings = {"search": search_settings(strategy), **fields(fixed, not lengths_only)}
+    module = LanguageModelModule(model, strategy, signatures, lengths, lengths_only)
+    contents = _contents("generate", model, module, tokenizer, limit, settings)
     check_tokenizer(tokenizer, "tokenizer", model.config, model.config.target_size)
     rows = _rows(contents, samples, [])
     expected = _continued(model, rows, strategy)
@@ -197,21 +242,35 @@ def export_language_model(
             for both in (expected, received)
         )
         found = compare(samples, *pairs)
+        check_steps(runner, samples, [tokenizer.decode(ids) for ids in received])
+        check_each_length(
+            runner.lengths,
+            [(row, ids[len(row) :]) for row, ids in zip(rows, expected, strict=True)],
+            lambda ids: _continued(model, [ids], strategy)[0][len(ids) :],
+            lambda ids, length: runner.generate_ids(ids, length=length)[len(ids) :],
+            mode,
+        )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         report.write(folder / REPORT)
     return report
 
 
+def _limits(model, max_source_length, lengths, lengths_only, signatures=()):
+    """The most tokens of a source, and its checked `lengths`."""
+    longest = min(max_source_length, model.config.max_positions or max_source_length)
+    lengths = check_lengths(lengths, longest, lengths_only, signatures)
+    return lengths[-1] if lengths_only else longest, lengths
+
+
 def _contents(signature, model, module, tokenizer, max_source_length, settings):
     """The `DeviceContents` of a model of one stack."""
-    longest = model.config.max_positions or max_source_length
     return DeviceContents(
         signature=signature,
         model=model,
         module=module,
         tokenizer=tokenizer,
         target_tokenizer=tokenizer,
-        max_source_length=min(max_source_length, longest),
+        max_source_length=max_source_length,
         tensors={},
         settings={"max_positions": model.config.max_positions, **settings},
     )
@@ -260,8 +319,13 @@ def _checked_labels(labels, num_classes):
 
 def _class_pair(probabilities, labels):
     """The classes of one text as `(text, ids)`, as `compare` takes them."""
-    ids = probabilities.reshape(-1, probabilities.shape[-1]).argmax(axis=-1).tolist()
+    ids = _classes(probabilities)
     return " ".join(labels[index] if labels else str(index) for index in ids), ids
+
+
+def _classes(probabilities):
+    """The likeliest class of each row."""
+    return probabilities.reshape(-1, probabilities.shape[-1]).argmax(axis=-1).tolist()
 
 
 def _check_probabilities(expected, received):

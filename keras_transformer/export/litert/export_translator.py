@@ -14,7 +14,12 @@ from keras_transformer.export.litert.graphs import (
     check_search,
     check_signatures,
 )
-from keras_transformer.export.litert.lengths import check_answers, check_lengths, fixed_lengths
+from keras_transformer.export.litert.lengths import (
+    check_answers,
+    check_lengths,
+    check_steps,
+    fixed_lengths,
+)
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import (
     DeviceContents,
@@ -26,7 +31,6 @@ from keras_transformer.export.litert.writer import (
     write_folder,
 )
 from keras_transformer.export.parity import (
-    ParityError,
     ParityReport,
     bleu,
     checked_references,
@@ -215,7 +219,7 @@ def write_mode(folder, translator, mode, answers, calibration=None, contents=Non
     runner, samples = Runner(folder), answers.samples
     received, seconds = timed_answers(runner, runner.translate_ids, samples)
     texts = [runner.decode(ids) for ids in received]
-    _check_steps(runner, samples, texts)
+    check_steps(runner, samples, texts)
     check_answers(runner, translator, answers, mode)
     python = list(zip(answers.texts, answers.target_ids, strict=True))
     return parity_report(
@@ -251,16 +255,3 @@ def device_contents(translator, signatures=(DEVICE_SIGNATURE,), lengths=(), leng
         },
         settings={"search": search_settings(strategy), **fields(fixed, not lengths_only)},
     )
-
-
-def _check_steps(runner, samples, texts):
-    """Raises ParityError unless `decode_step`, where there is one, gives what `translate` does."""
-    if "next_ids" not in runner.step_outputs:
-        return
-    for sample, text in zip(samples, texts, strict=True):
-        streamed = "".join(runner.stream(sample))
-        if streamed != text:
-            raise ParityError(
-                "`decode_step` must give what `translate` gives. Received: "
-                f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
-            )

@@ -44,7 +44,7 @@ export ARM64_ROOT=${ARM64_ROOT:-$work/arm64}
     missing "the arm64 system could not be made"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" \
-    tests/export/test_native.py tests/export/test_native_errors.py
+    tests/export/test_native.py tests/export/test_native_errors.py tests/export/test_native_kinds.py
 
 # README.md's two lists of commands, but for what is installed above, with a folder of a toy.
 PYTHONPATH=.:tests/support "$python" - "$work/device" <<'PYTHON'

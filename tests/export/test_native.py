@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from native_core import (
     BAD_UTF8,
@@ -161,9 +162,9 @@ def java(native_build, tmp_path_factory):
     done = run("javac", "-Xlint:all", "-Werror", "-encoding", "UTF-8", "-d", folder, *sources)
     assert done.returncode == 0, done.stderr
 
-    def java(device, method, lines):
+    def java(device, method, lines, *options):
         command = ["java", "-Xcheck:jni", f"-Djava.library.path={native_build}", "-cp", folder]
-        command += ["-Dfile.encoding=UTF-8", "Lines", device, method]
+        command += ["-Dfile.encoding=UTF-8", "Lines", device, method, *options]
         text = "\n".join(lines).encode()
         done = subprocess.run(command, input=text, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
@@ -206,6 +207,23 @@ def test_java(java, native_words, native_pieces):
     assert len(checks) == len(expected)
     for received, wanted in zip(checks, expected, strict=True):
         assert received.startswith(wanted)
+
+
+def test_java_does_what_its_model_does(java, native_language, native_classes, native_tags):
+    texts = ["a b", "", "ca e\u0301 日本語", "a"]
+    answers, _ = java(native_language, "generate", texts, "no-checks")
+    assert answers == [f"generate {text}" for text in Runner(native_language).generate(texts)]
+    texts = ["a b", "ein Mann", "a"]
+    for folder, is_by_token in ((native_classes, False), (native_tags, True)):
+        runner = Runner(folder)
+        labels = ",".join(runner.metadata.get("labels", [])).replace("\n", " ")
+        answers, _ = java(folder, "classify", texts, "no-checks")
+        for answer, wanted in zip(answers, runner.classify(texts), strict=True):
+            *rows, last = answer.split("|")
+            assert last == f"classify {str(is_by_token).lower()}"
+            assert all(row.startswith(f"{labels}[") for row in rows)
+            numbers = [[float(x) for x in row[len(labels) + 1 : -1].split(", ")] for row in rows]
+            np.testing.assert_allclose(numbers, np.atleast_2d(wanted), rtol=0, atol=2e-6)
 
 
 # --- Another processor ---------------------------------------------------------------------

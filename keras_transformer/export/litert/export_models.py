@@ -1,15 +1,10 @@
 """Exports of classifiers and language models for devices."""
 
-import functools
 import os
 from collections.abc import Sequence
 
-import keras
-import numpy as np
-
 from keras_transformer.arguments import check_flag, check_size
-from keras_transformer.decoding import Greedy, generate
-from keras_transformer.decoding.compiled import compiled
+from keras_transformer.decoding import Greedy
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import Calibration
@@ -36,10 +31,19 @@ from keras_transformer.export.litert.writer import (
     timed_answers,
     write_folder,
 )
-from keras_transformer.export.parity import ParityError, ParityReport, checked_samples, compare
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.python_answers import (
+    check_kind,
+    check_probabilities,
+    checked_labels,
+    class_pair,
+    likeliest,
+    python_continuations,
+    python_probabilities,
+)
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
-from keras_transformer.translation.translator import check_tokenizer, pad_rows
+from keras_transformer.translation.translator import check_tokenizer
 from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.lengths import FixedLength, fields, fixed_signature
 from keras_transformer_runner.runner import Runner
@@ -113,9 +117,9 @@ def export_classifier(
         RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if the mode's promise is broken; nothing is written then.
     """
-    _check_kind(model, (SequenceClassifier, TokenClassifier))
+    check_kind(model, (SequenceClassifier, TokenClassifier))
     check_flag(adds_eos=adds_eos)
-    labels = _checked_labels(labels, model.num_classes)
+    labels = checked_labels(labels, model.num_classes)
     samples = checked_samples(samples)
     model = _prepared(model, mode, max_source_length)
     settings = {"adds_eos": adds_eos, "num_classes": model.num_classes}
@@ -137,25 +141,25 @@ def export_classifier(
             "every text to classify must have an id. Received: "
             f"{samples[rows.index([])]!r}, which has none"
         )
-    expected = [_probabilities(model, row) for row in rows]
+    expected = [python_probabilities(model, row) for row in rows]
     calibration = Calibration(model, [{"source_ids": row} for row in rows])
     with new_export(path, overwrite) as folder:
         graph = write_folder(folder, contents, mode, calibration)
         runner = Runner(folder)
         received, seconds = timed_answers(runner, runner.classify_ids, samples)
-        pairs = ([_class_pair(x, labels) for x in both] for both in (expected, received))
+        pairs = ([class_pair(x, labels) for x in both] for both in (expected, received))
         found = compare(samples, *pairs)
-        classes = [_classes(each) for each in expected]
+        classes = [likeliest(each) for each in expected]
         check_each_length(
             runner.lengths,
             list(zip(rows, classes, strict=True)),
-            lambda ids: _classes(_probabilities(model, ids)),
-            lambda ids, length: _classes(runner.classify_ids(ids, length=length)),
+            lambda ids: likeliest(python_probabilities(model, ids)),
+            lambda ids, length: likeliest(runner.classify_ids(ids, length=length)),
             mode,
         )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         if mode == "float32":
-            _check_probabilities(expected, received)
+            check_probabilities(expected, received)
         report.write(folder / REPORT)
     return report
 
@@ -217,7 +221,7 @@ def export_language_model(
             or the model is too large for LiteRT.
         FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
     """
-    _check_kind(model, (LanguageModel,))
+    check_kind(model, (LanguageModel,))
     strategy = Greedy() if strategy is None else strategy
     check_search(strategy)
     samples = checked_samples(samples)
@@ -230,7 +234,7 @@ def export_language_model(
     contents = _contents("generate", model, module, tokenizer, limit, settings)
     check_tokenizer(tokenizer, "tokenizer", model.config, model.config.target_size)
     rows = _rows(contents, samples, [])
-    expected = _continued(model, rows, strategy)
+    expected = python_continuations(model, rows, strategy)
     bos_id = model.config.bos_id
     calibration = Calibration(model, [{"token_ids": [bos_id, *answer]} for answer in expected])
     with new_export(path, overwrite) as folder:
@@ -246,7 +250,7 @@ def export_language_model(
         check_each_length(
             runner.lengths,
             [(row, ids[len(row) :]) for row, ids in zip(rows, expected, strict=True)],
-            lambda ids: _continued(model, [ids], strategy)[0][len(ids) :],
+            lambda ids: python_continuations(model, [ids], strategy)[0][len(ids) :],
             lambda ids, length: runner.generate_ids(ids, length=length)[len(ids) :],
             mode,
         )
@@ -287,12 +291,6 @@ def _rows(contents, samples, end):
     return rows
 
 
-def _check_kind(model, kinds):
-    if not isinstance(model, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"`model` must be a {names}. Received: {type(model).__name__}")
-
-
 def _prepared(model, mode, max_source_length):
     """The model in float32, once it is known that it can be exported."""
     check_backend()
@@ -300,56 +298,3 @@ def _prepared(model, mode, max_source_length):
     mode_named(mode)
     check_model_size(model, mode)
     return in_float32(model)
-
-
-def _checked_labels(labels, num_classes):
-    if labels is None:
-        return None
-    is_text = isinstance(labels, (str, bytes))
-    labels = [labels] if is_text else list(labels)
-    if is_text or not all(isinstance(label, str) for label in labels):
-        raise TypeError(f"`labels` must be a list of strings. Received: {labels!r}")
-    if len(labels) != num_classes:
-        raise ValueError(
-            "`labels` must name every class of the model. Received: "
-            f"{len(labels)} labels, num_classes={num_classes}"
-        )
-    return labels
-
-
-def _class_pair(probabilities, labels):
-    """The classes of one text as `(text, ids)`, as `compare` takes them."""
-    ids = _classes(probabilities)
-    return " ".join(labels[index] if labels else str(index) for index in ids), ids
-
-
-def _classes(probabilities):
-    """The likeliest class of each row."""
-    return probabilities.reshape(-1, probabilities.shape[-1]).argmax(axis=-1).tolist()
-
-
-def _check_probabilities(expected, received):
-    largest = max(float(np.abs(a - b).max()) for a, b in zip(expected, received, strict=True))
-    if not largest <= _MOST_DIFFERENCE:
-        raise ParityError(
-            f"a float32 classifier must give Python's probabilities within {_MOST_DIFFERENCE}. "
-            f"Received: a difference of {largest:.3g}. Nothing was written."
-        )
-
-
-def _probabilities(model, row):
-    """Python's probabilities for the ids of one text."""
-    logits = model(np.array([row], "int32"), training=False)[0]
-    return keras.ops.convert_to_numpy(keras.ops.softmax(logits, axis=-1))
-
-
-def _continued(model, rows, strategy):
-    """Python's ids for each prompt, without EOS and pads."""
-    config = model.config
-    run = compiled(functools.partial(generate, model, strategy=strategy), model)
-    answers = []
-    for start in range(0, len(rows), _BATCH):
-        prompts = pad_rows(rows[start : start + _BATCH], config.pad_id)
-        for ids in keras.ops.convert_to_numpy(run(prompts).ids):
-            answers.append([int(x) for x in ids if x not in (config.pad_id, config.eos_id)])
-    return answers

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh: tests the native core (tests/export/test_native.py, test_native_errors.py), then follows
+# test.sh: tests the native core (tests/export/test_native*.py), then follows
 # README.md's commands, on this processor and on an emulated arm64 one.
 #
 #   PYTHON=.venv/bin/python export/native/test.sh
@@ -44,7 +44,8 @@ export ARM64_ROOT=${ARM64_ROOT:-$work/arm64}
     missing "the arm64 system could not be made"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" \
-    tests/export/test_native.py tests/export/test_native_errors.py tests/export/test_native_kinds.py
+    tests/export/test_native.py tests/export/test_native_errors.py \
+    tests/export/test_native_kinds.py
 
 # README.md's two lists of commands, but for what is installed above, with a folder of a toy.
 PYTHONPATH=.:tests/support "$python" - "$work/device" <<'PYTHON'

@@ -1,5 +1,6 @@
 """SavedModels of language models and classifiers: Python's answers, whatever is in the batch."""
 
+import functools
 import json
 
 import keras
@@ -20,6 +21,7 @@ from keras_transformer import (
 )
 from keras_transformer.artifacts import check_whole, read_description
 from keras_transformer.decoding import generate
+from keras_transformer.decoding.compiled import compiled
 from keras_transformer.export import ParityError, export_saved_model
 from keras_transformer.export.serving import graphs
 from keras_transformer.export.serving.classifiers import ClassifierGraphs
@@ -130,11 +132,13 @@ def test_classes_of_tokens(served, models, tokenizer):
 # --- Language models -----------------------------------------------------------------------
 
 
-def hypotheses(model, tokenizer, prompt):
-    ids = tokenizer.encode(prompt) or [tokenizer.pad_id]
-    found = generate(model, np.array([ids], "int32"), STRATEGY).hypotheses
-    rows = keras.ops.convert_to_numpy(found.ids)[0]
-    return rows, keras.ops.convert_to_numpy(found.scores)[0], [*map(tokenizer.decode, rows)]
+def hypotheses(model, tokenizer, prompts):
+    """The texts and scores that Python finds for each prompt."""
+    rows = np.array(rows_of(tokenizer, prompts), "int32")
+    run = compiled(functools.partial(generate, model, strategy=STRATEGY), model)
+    found = run(rows).hypotheses
+    texts = [[*map(tokenizer.decode, row)] for row in keras.ops.convert_to_numpy(found.ids)]
+    return texts, keras.ops.convert_to_numpy(found.scores)
 
 
 def test_continuations(served, models, tokenizer):
@@ -142,24 +146,19 @@ def test_continuations(served, models, tokenizer):
     assert report.identical == report.samples == len(TEXTS)
     assert report.token_agreement == report.promised_agreement == 1
     prompts = [TEXTS[0], TOO_LONG, *TEXTS[1:]]
-    expected = [
-        ["", ""] if prompt == TOO_LONG else hypotheses(models["language"], tokenizer, prompt)[2]
-        for prompt in prompts
-    ]
+    expected, scores = hypotheses(models["language"], tokenizer, TEXTS)
+    expected.insert(1, ["", ""])
     best = [texts[0].encode() for texts in expected]
     assert [*called(signatures["serving_default"], text=prompts)["generated"]] == best
     found = called(signatures["generate"], text=prompts, n_best=[0] * len(prompts))
     assert [*found["status"]] == [b"ok", b"too_long", *[b"ok"] * (len(TEXTS) - 1)]
     assert [*found["counts"]] == [2, 0, *[2] * (len(TEXTS) - 1)]
     assert [[*row[:2]] for row in found["generated"]] == [bytes_of(texts[:2]) for texts in expected]
-    for prompt, scores in zip(prompts, found["scores"], strict=True):
-        if prompt != TOO_LONG:
-            wanted = hypotheses(models["language"], tokenizer, prompt)[1]
-            np.testing.assert_allclose(scores[:2], wanted[:2], rtol=1e-5)
-    rows = rows_of(tokenizer, [prompt for prompt in prompts if prompt != TOO_LONG])
+    np.testing.assert_allclose(np.delete(found["scores"], 1, 0)[:, :2], scores[:, :2], rtol=1e-5)
+    rows = rows_of(tokenizer, TEXTS)
     by_ids = called(signatures["generate_ids"], prompt_ids=rows)
     assert bytes_of(map(tokenizer.decode, by_ids["target_ids"])) == [best[0], *best[2:]]
-    for prompt, text in zip(prompts, best, strict=True):
+    for prompt, text in zip(prompts[:3], best[:3], strict=True):  # alone
         assert [*called(signatures["serving_default"], text=[prompt])["generated"]] == [text]
 
 
@@ -178,6 +177,7 @@ def test_what_is_wrong_with_a_row(served, tokenizer):
         called(signatures["generate"], text=["a", "b"], n_best=[1])
 
 
+@pytest.mark.slow
 def test_pieces_change_no_answer(served, models, tokenizer, monkeypatch):
     for name in ("ENCODED_TOKENS", "SEARCHED_TOKENS"):
         monkeypatch.setattr(graphs, name, 20)
@@ -239,6 +239,7 @@ def test_wrong_answers_are_refused(models, tokenizer, tmp_path, monkeypatch):
     repeat = property(lambda graphs: lambda ids: ids)
     monkeypatch.setattr(LanguageModelGraphs, "_best_search", repeat)
     with pytest.raises(ParityError, match="a float32 savedmodel must give at least 100%"):
+        options |= dict(strategy=Greedy(extra_length=2))
         export_saved_model(models["language"], tokenizer, tmp_path / "x", **options)
     assert list(tmp_path.iterdir()) == []
 
@@ -278,29 +279,53 @@ def test_arguments_of_another_kind(models, tokenizer, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_client_reads_them(served):
-    """What a server answers, without the server."""
-    client = load_client()
+@pytest.fixture(scope="module")
+def client():
+    return load_client()
+
+
+@pytest.fixture(scope="module")
+def local(client, served):
+    """A client of signatures in this process: it gets what a server answers, without the server."""
 
     class Local(client.Client):
-        def __init__(self, signatures):
-            super().__init__("model", batch_size=2)
-            self.signatures = signatures
+        def __init__(self, address, model, **options):
+            super().__init__(model, **{"batch_size": 2, **options})
 
         def _predict(self, signature, inputs, seconds):
-            found = called(self.signatures[signature], **inputs)
+            found = called(served[self.model][2][signature], **inputs)
             return {name: each.tolist() for name, each in found.items()}
 
-    texts = Local(served["texts"][2])
+    return Local
+
+
+def test_the_client_as_a_command(local, client, served, monkeypatch, capsys):
+    monkeypatch.setattr(client, "GrpcClient", local)
+    assert client.main(["--model", "language", "--task", "generate", "abc", TOO_LONG]) == 0
+    best = called(served["language"][2]["serving_default"], text=["abc"])["generated"][0]
+    written = capsys.readouterr()
+    assert written.out == best.decode() + "\n\n"
+    assert written.err == "client: no answer: too_long\n"
+    assert client.main(["--model", "texts", "--task", "classify", "abc"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["status"] == "ok" and answer["labels"] in LABELS
+    assert sum(answer["probabilities"]) == pytest.approx(1)
+
+
+def test_the_client_reads_them(local, client, served):
+    def caller(model):
+        return local("localhost", model)
+
+    texts = caller("texts")
     labels = [answer.labels for answer in texts.classify(TEXTS)]
     expected = called(served["texts"][2]["serving_default"], text=TEXTS)
     assert labels == [label.decode() for label in expected["labels"]]
     (fault,) = texts.classify([TOO_LONG])
     assert (fault.status, fault.labels, sum(fault.probabilities)) == ("too_long", "", 0)
-    first, second = Local(served["tokens"][2]).classify(["abc", ""])
+    first, second = caller("tokens").classify(["abc", ""])
     assert len(first.labels) == len(first.probabilities) == 4 and len(first.probabilities[0]) == 5
     assert (second.status, second.labels) == ("no_tokens", ())
-    language = Local(served["language"][2])
+    language = caller("language")
     best = called(served["language"][2]["serving_default"], text=TEXTS)["generated"]
     assert language.generate(TEXTS) == [text.decode() for text in best]
     assert [len(each.translations) for each in language.generate_n_best(TEXTS[:3], 2)] == [2] * 3

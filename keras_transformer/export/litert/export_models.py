@@ -202,8 +202,8 @@ def export_language_model(
         samples: Prompts to compare on, at least one; an empty one starts from nothing.
         mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
         strategy: The search; `Greedy()` when `None`.
-        signatures: `("generate",)`, or `litert.graphs.LANGUAGE_MODEL_SIGNATURES` for apps that show
-            a text as it grows.
+        signatures: `("generate",)`, or `LANGUAGE_MODEL_SIGNATURES` for apps that show a text as
+            it grows.
         lengths: Lengths of prompts, each of a signature of fixed shapes more, such as
             `generate_32`; see `export_litert`.
         lengths_only: Whether there is none but these.

@@ -119,6 +119,8 @@ def export_saved_model(
     search = dict(strategy=strategy, target_tokenizer=target_tokenizer)
     classes = dict(labels=labels, adds_eos=adds_eos)
     owner, kind, comparison_of = _parts(model, tokenizer, max_source_length, search, classes)
+    for sample in samples:
+        owner.source_ids(sample)  # raises before the work begins
     replaces = _FILES if overwrite else None
     with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:
         module = ServingModule(owner, ids_only=ids_only, kind=kind)

@@ -1,5 +1,6 @@
 """The graphs that a server runs, with their names: what a client of a SavedModel relies on."""
 
+import abc
 import dataclasses
 import functools
 
@@ -83,7 +84,7 @@ class ServingModule(tf.Module):
         return self.graphs.signatures
 
 
-class SearchGraphs:
+class SearchGraphs(abc.ABC):
     """Graphs of a model that searches.
 
     No `tf.Module`, which would save, and list beside the signatures, all functions that it holds.
@@ -146,13 +147,13 @@ class SearchGraphs:
             for name, (graph, specs) in graphs.items()
         }
 
+    @abc.abstractmethod
     def _graphs(self):
         """The graph of ids, and those of texts with their inputs, by name."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _decoded(self, source_ids, strategy):
         """What a search finds for rows of ids, a `DecodingResult`."""
-        raise NotImplementedError
 
     @functools.cached_property
     def _best_search(self):

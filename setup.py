@@ -12,6 +12,7 @@ PACKAGES = [
     "keras_transformer.command",
     "keras_transformer.data",
     "keras_transformer.decoding",
+    "keras_transformer.distillation",
     "keras_transformer.experiment",
     "keras_transformer.export",
     "keras_transformer.export.litert",
@@ -42,6 +43,8 @@ TFDS = ["tensorflow-datasets<5", "importlib_resources<8"]
 BEAM = ["apache-beam<3"]
 # The other runtime that our weights are written for.
 CTRANSLATE2 = ["ctranslate2<5"]
+# Where sentences end, for whole texts.
+SENTENCES = ["icu4py>=1.2,<2"]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -55,6 +58,7 @@ EXTRAS = {
     "beam": BEAM,
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
+    "sentences": SENTENCES,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
@@ -63,6 +67,7 @@ EXTRAS = {
     + LITERT
     + EXAMPLES
     + PLOTS
+    + SENTENCES
     + SERVING
     + TFDS
     + BEAM
@@ -85,7 +90,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=PACKAGES,
-    package_data={"keras_transformer": ["py.typed"], "keras_transformer_runner": ["py.typed"]},
+    package_data={
+        "keras_transformer": ["py.typed"],
+        "keras_transformer_runner": ["py.typed", "abbreviations.json", "UNICODE_LICENSE"],
+    },
     install_requires=[
         "tensorflow>=2.20,<2.22",
         "keras>=3.13,<3.16",

@@ -10,7 +10,8 @@ would empty the processor's caches for both: the two take turns at every sentenc
 first. A round goes over all sentences, and its time is the sum over them; printed are medians over
 the rounds and the ratio of CTranslate2's int8 time to each, round by round. Beam search ends as
 CTranslate2's does, with as many finished hypotheses as beams. Equal: rows of ids that are those of
-CTranslate2 in the same kind of numbers.
+CTranslate2 in the same kind of numbers. With `--lengths` files of fixed source lengths alone are
+measured beside those that take any: sources are padded to the shortest that they fit in.
 
 The share of memory bandwidth is what the decoder's weights take to be read once a token, against
 the speed of a copy of 256 MiB in the same process. Nothing else should run on the machine.
@@ -44,6 +45,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--modes", nargs="+", default=["float32", "int8", "int4"])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[],
+                        help="measure files of these fixed source lengths too")  # fmt: skip
     parser.add_argument("--extra-length", type=int, default=50)
     parser.add_argument("--out", help="JSON file for the figures")
     arguments = parser.parse_args()
@@ -118,10 +121,14 @@ def make_systems(kt, model, sources, beam_size, folder, arguments):
         path = folder / f"{beam_size}.{mode}.tflite"
         path.write_bytes(converted(model, strategy, mode, sources))
         systems[f"LiteRT {mode}"] = litert_function(path, config)
+        if arguments.lengths:
+            path = folder / f"{beam_size}.fixed.{mode}.tflite"
+            path.write_bytes(converted(model, strategy, mode, sources, arguments.lengths))
+            systems[f"LiteRT {mode}, fixed lengths"] = litert_function(path, config)
     return systems
 
 
-def converted(model, strategy, mode, sources):
+def converted(model, strategy, mode, sources, lengths=()):
     from keras_transformer.export.litert.calibration import Calibration
     from keras_transformer.export.litert.conversion import convert
     from keras_transformer.export.litert.graphs import DeviceModule
@@ -130,18 +137,26 @@ def converted(model, strategy, mode, sources):
     bos = model.config.bos_id
     rows = [{"source_ids": row, "target_ids": [bos, *row[:-1]]} for row in sources[:8]]
     with quiet():
-        return convert(DeviceModule(model, strategy), mode, Calibration(model, rows))[0]
+        module = DeviceModule(model, strategy, lengths=lengths, lengths_only=bool(lengths))
+        return convert(module, mode, Calibration(model, rows))[0]
 
 
 def litert_function(path, config):
+    """By the signature for all lengths, or the shortest fixed one that a sentence fits in."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(path), num_threads=1)
-    run = interpreter.get_signature_runner("translate")
     ends = (config.pad_id, config.eos_id)
+    calls = {
+        int(name.partition("_")[2] or 0): interpreter.get_signature_runner(name)
+        for name in interpreter.get_signature_list()
+    }
 
     def translate(ids):
-        row = run(source_ids=np.array([ids], np.int32))["target_ids"][0]
+        length = min((each for each in calls if each >= len(ids)), default=0)
+        row = np.full((1, length or len(ids)), config.pad_id, np.int32)
+        row[0, : len(ids)] = ids
+        row = calls[length](source_ids=row)["target_ids"][0]
         return [token for token in row.tolist() if token not in ends]
 
     return translate
@@ -165,7 +180,7 @@ def measure(systems, sources, rounds):
     found = {}
     for name, run in systems.items():
         own, reference = paired_seconds(run, systems[REFERENCE], sources, rounds)
-        kind = "float32" if name.endswith("float32") else "int8"
+        kind = "float32" if "float32" in name else "int8"
         pairs = zip(answers[name], answers[f"CTranslate2 {kind}"], strict=True)
         ratios = [b / a for a, b in zip(own, reference, strict=True)]
         found[name] = {

@@ -1,16 +1,19 @@
 """The native core of export/native against the Python runner, and CTranslate2: the same texts?
 
     python benchmarks/native.py build/native/kt-translate FOLDER LINES [--ctranslate2 FOLDER]
+        [--weight-cache DIR]
 
 Each system is a process that gets a line, answers it and gets the next one, on one thread. What
 counts is the wall time from the start of the process to the first answer, processor time an answer
 after it, and the peak of resident memory (`VmHWM`), so Linux only. Systems take turns, and ratios
 are of one round. Texts that differ from the Python runner's are counted. The first argument may be
 a command, such as one that begins with an emulator; CTranslate2 runs from Python, as its users do.
+With a weight cache ours are measured with packed weights in a file too, which is there already.
 """
 
 import argparse
 import contextlib
+import operator
 import os
 import pathlib
 import re
@@ -23,6 +26,7 @@ import time
 import reporting
 
 _NATIVE, _PYTHON, _PEER = "native core", "Python runner", "CTranslate2"
+_CACHED = ", packed weights in a file"
 _CTRANSLATE2 = """
 import sys
 import sentencepiece, ctranslate2
@@ -46,12 +50,16 @@ def main():
     parser.add_argument("--count", type=int, default=1000, help="lines used (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stream", action="store_true", help="word by word, in both of ours")
+    parser.add_argument("--weight-cache", metavar="DIR", help="also with packed weights in DIR")
     parser.add_argument("--ctranslate2", metavar="FOLDER", help="the same weights, greedily")
     parser.add_argument("--compute-type", default="float32", help="CTranslate2's (%(default)s)")
     parser.add_argument("--extra-length", type=int, default=4, help="of CTranslate2's limit")
     parser.add_argument("--out", help="JSON file for the figures")
     arguments = parser.parse_args()
     lines = arguments.lines.read_text(encoding="utf-8").split("\n")[: arguments.count]
+    for name, command in systems(arguments).items():
+        if name.endswith(_CACHED):
+            measured(command, lines[:1])
     rounds = [
         {name: measured(command, lines) for name, command in systems(arguments).items()}
         for _ in range(arguments.rounds)
@@ -73,6 +81,10 @@ def systems(arguments):
     options = ["--stream"] if arguments.stream else []
     runner = [sys.executable, "-m", "keras_transformer_runner", arguments.folder, *options]
     found = {_NATIVE: [*arguments.tool, arguments.folder, *options], _PYTHON: runner}
+    if arguments.weight_cache:
+        cached = {name + _CACHED: [*found[name], "--weight-cache", arguments.weight_cache]
+                  for name in (_NATIVE, _PYTHON)}  # fmt: skip
+        found |= cached
     if arguments.ctranslate2:
         tokenizer = os.path.join(arguments.folder, "tokenizer.model")
         settings = (arguments.compute_type, str(arguments.extra_length))
@@ -120,8 +132,9 @@ def peak_mebibytes(pid):
 
 def same_texts(rounds):
     """How many of the native core's texts are the Python runner's, the fewest of all rounds."""
-    pairs = [zip(found[_NATIVE]["texts"], found[_PYTHON]["texts"], strict=True) for found in rounds]
-    return min(sum(a == b for a, b in each) for each in pairs)
+    names = [name for name in rounds[0] if name.startswith(_NATIVE)]
+    pairs = [(found[name]["texts"], found[_PYTHON]["texts"]) for found in rounds for name in names]
+    return min(sum(map(operator.eq, *pair)) for pair in pairs)
 
 
 def summary(rounds):
@@ -143,7 +156,7 @@ def show(report):
         first, _, seconds, _, peak, _ = values.values()
         ratios = ", ".join(f"{values[key]:.2f}" for key in values if " to " in key)
         print(
-            f"{name:15} first answer after {first:.3f} s, then {1e3 * seconds:.2f} ms of processor "
+            f"{name:41} first answer after {first:.3f} s, then {1e3 * seconds:.2f} ms of processor "
             f"time, at most {peak:.1f} MiB; to the Python runner {ratios}"
         )
 

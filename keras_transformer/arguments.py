@@ -113,6 +113,34 @@ def check_block(residual, use_residual, use_feed_forward):
         )
 
 
+def check_tied_layers(count, **layers):
+    """Which blocks are one, as a tuple; `None` for none.
+
+    Args:
+        count: Blocks.
+        **layers: For each the number of the first that has its weights; a list or a tuple.
+
+    Raises:
+        ValueError: if it is anything else.
+    """
+    ((name, numbers),) = layers.items()
+    if numbers is None:
+        return None
+    is_list = isinstance(numbers, (list, tuple)) and all(type(each) is int for each in numbers)
+    if not is_list or len(numbers) != count:
+        raise ValueError(
+            f"`{name}` must be a list of integers, one for each of {count} blocks. "
+            f"Received: {numbers!r}"
+        )
+    for place, number in enumerate(numbers):
+        if not (0 <= number <= place and numbers[number] == number):
+            raise ValueError(
+                f"`{name}` must give each block its own number, or that of an earlier one which "
+                f"has its own. Received: {number} at place {place} of {numbers!r}"
+            )
+    return tuple(numbers)
+
+
 def check_buckets(bidirectional, **sizes):
     """Raises ValueError unless each direction of relative positions has two buckets and a last one.
 

@@ -16,6 +16,7 @@ from keras_transformer.arguments import (
     check_rate,
     check_reach,
     check_size,
+    check_tied_layers,
 )
 from keras_transformer_runner.tokenizers.base import SpecialIds
 
@@ -90,6 +91,11 @@ class TransformerConfig:
         num_heads: Attention heads (N, the paper's h).
         encoder_layers: Encoder blocks.
         decoder_layers: Decoder blocks.
+        encoder_tied_layers: Which encoder blocks are one and the same: for each the number of the
+            block whose weights it has, such as `(0, 0, 0, 3, 3, 3)` for two that each come three
+            times (cross-layer sharing: Dabre & Fujita 2019; Marian's `transformer-tied-layers`,
+            which counts from 1). Each has its own when `None`.
+        decoder_tied_layers: The same for the decoder.
         intermediate_dim: Inner width of the feed-forward layer (F, the paper's d_ff).
         key_dim: Query and key width per head (H, d_k); `model_dim // num_heads` when `None`.
         value_dim: Value width per head (U, d_v); `key_dim` when `None`.
@@ -163,6 +169,8 @@ Received: model_dim=10, num_heads=4
     num_heads: int = 8
     encoder_layers: int = 6
     decoder_layers: int = 6
+    encoder_tied_layers: tuple[int, ...] | None = None
+    decoder_tied_layers: tuple[int, ...] | None = None
     intermediate_dim: int = 2048
     key_dim: int | None = None
     value_dim: int | None = None
@@ -277,6 +285,12 @@ Received: model_dim=10, num_heads=4
                 f"Received: bos_id={self.bos_id}, pad_id={self.pad_id}, eos_id={self.eos_id}"
             )
         self._check_embeddings()
+        for side in ("encoder", "decoder"):
+            name = f"{side}_tied_layers"
+            layers = check_tied_layers(
+                getattr(self, f"{side}_layers"), **{name: getattr(self, name)}
+            )
+            object.__setattr__(self, name, layers)
         for name, count in (("layer", self.decoder_layers), ("head", self.num_heads)):
             value = getattr(self, f"alignment_{name}")
             if value is not None and not (type(value) is int and 0 <= value < count):
@@ -327,6 +341,16 @@ Received: model_dim=10, num_heads=4
     def target_size(self) -> int:
         """Ids of the target (V), resolved."""
         return self.target_vocab_size or self.vocab_size
+
+    @property
+    def encoder_blocks(self) -> tuple[int, ...]:
+        """The number of the block that each encoder layer is: `encoder_tied_layers`, resolved."""
+        return self.encoder_tied_layers or tuple(range(self.encoder_layers))
+
+    @property
+    def decoder_blocks(self) -> tuple[int, ...]:
+        """The same of the decoder."""
+        return self.decoder_tied_layers or tuple(range(self.decoder_layers))
 
     @property
     def has_final_norm(self) -> bool:

@@ -70,6 +70,34 @@ class TextScorer:
         return scores
 
 
+class SentenceBleu:
+    """BLEU of single sentences, 0 to 100, by sacreBLEU's smoothing, of the n-grams that there are.
+
+    Args:
+        tokenize: As for `TextScorer`.
+
+    Raises:
+        ImportError: if `sacrebleu` is not installed.
+        ValueError: if `tokenize` is unknown.
+
+    Example:
+        >>> from keras_transformer.evaluation import SentenceBleu
+        >>> bleu = SentenceBleu()
+        >>> round(bleu("a man rides", "a man rides"), 1), bleu("a dog", "two cats")
+        (100.0, 0.0)
+    """
+
+    def __init__(self, *, tokenize: str = "13a"):
+        TextScorer(tokenize=tokenize)  # raises what is to be raised
+        from sacrebleu.metrics import BLEU
+
+        self._metric = BLEU(tokenize=tokenize, force=tokenize == "none", effective_order=True)
+
+    def __call__(self, translation: str, reference: str) -> float:
+        """The BLEU of a translation with one reference."""
+        return float(self._metric.sentence_score(translation, [reference]).score)
+
+
 def text_scores(
     translations: Iterable[str],
     references: Iterable[str],

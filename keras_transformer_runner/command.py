@@ -1,4 +1,4 @@
-"""The `keras-transformer-run` command: lines in, answers of an exported folder out.
+"""The `keras-transformer-run` command: lines, or a text, in, answers of an exported folder out.
 
 keras-transformer-run FOLDER "text" ["text" ...]
 """
@@ -10,8 +10,9 @@ import os
 import sys
 
 from keras_transformer_runner.failures import told
-from keras_transformer_runner.lines import one_line, read_lines
+from keras_transformer_runner.lines import one_line, read_lines, read_text
 from keras_transformer_runner.runner import Runner
+from keras_transformer_runner.sentences import check_language
 from keras_transformer_runner.streams import drop_output, open_standard_streams
 
 
@@ -19,7 +20,10 @@ def main(arguments=None):
     """The command line; returns the exit code."""
     can_answer = sys.stdout is not None
     open_standard_streams()
-    options = _parser().parse_intermixed_args(arguments)
+    parser = _parser()
+    options = parser.parse_intermixed_args(arguments)
+    if options.language and not options.is_whole:
+        parser.error("--language goes with --text")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
     with _only_python_speaks() if options.weight_cache else contextlib.nullcontext():
@@ -34,10 +38,12 @@ def _fault(options, can_answer):
     try:
         if not can_answer:
             raise ValueError("standard output must be open for the answer. Received: a closed one")
+        if options.is_whole:
+            check_language(options.language)
         runner = Runner(
             options.folder, num_threads=options.threads, weight_cache=options.weight_cache
         )
-        for text in options.texts or _standard_input():
+        for text in options.texts or _standard_input(options):
             for piece in _answers(runner, text, options):
                 _write(piece)
     except BrokenPipeError:
@@ -102,6 +108,16 @@ def _parser():
     how.add_argument(
         "--stream", action="store_true", help="write each word as soon as nothing can change it"
     )
+    how.add_argument(
+        "--text",
+        action="store_true",
+        dest="is_whole",
+        help="standard input, or each TEXT, is one text of many sentences to be translated, whose "
+        "line breaks and spaces stay",
+    )
+    parser.add_argument(
+        "--language", default="", metavar="TAG", help="of --text, such as de: its abbreviations"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of the interpreter (%(default)s)")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     parser.add_argument(
@@ -125,6 +141,9 @@ def _answers(runner, text, options):
     elif options.stream:
         yield from map(one_line, runner.stream(text))
         yield "\n"
+    elif options.is_whole:
+        yield runner.translate_text(text, language=options.language)
+        yield "\n" * bool(options.texts)
     elif signature == "classify":
         classes = _classes(runner.classify([text])[0], runner.metadata.get("labels"))
         yield one_line(classes) + "\n"
@@ -139,8 +158,11 @@ def _classes(probabilities, labels):
     return " ".join(f"{labels[index] if labels else index}:{share:.4f}" for index, share in best)
 
 
-def _standard_input():
-    """Lines, each as soon as it is there, by the same rules as all text files."""
+def _standard_input(options):
+    """Lines, each as soon as it is there, by the same rules as all text files; or one text."""
+    if options.is_whole:
+        yield read_text("-")
+        return
     line = None
     for line in read_lines("-"):
         yield line

@@ -71,6 +71,34 @@ def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]
             ) from error
 
 
+def read_text(path: os.PathLike | str) -> str:
+    """A whole UTF-8 text file, plain or gzip, as one text with all its line ends.
+
+    A byte order mark is dropped.
+
+    Args:
+        path: A file, or `"-"` for standard input (plain or gzip), which can be read only once.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: as `read_lines`.
+
+    Example:
+        >>> from keras_transformer_runner.lines import read_text
+        >>> with open("text.txt", "wb") as file:
+        ...     _ = file.write("é\\r\\n\\ntwo".encode())
+        >>> read_text("text.txt")
+        'é\\r\\n\\ntwo'
+    """
+    with _open_bytes(path) as file:
+        lines = list(_raw_lines(file, path))
+    if lines:
+        _check_encoding(lines[0], path)
+    try:
+        return b"".join(lines).removeprefix(_BYTE_ORDER_MARK).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text must be UTF-8. Received: {_display(path)}: {error}") from error
+
+
 def read_byte_lines(path, *, plain=False):
     """Reads as `read_lines` does, without decoding: the caller judges what is not UTF-8."""
     has_tab = False

@@ -7,7 +7,8 @@ import numpy as np
 from keras_transformer_runner.incremental_text import growing_text
 from keras_transformer_runner.lengths import signatures_of
 from keras_transformer_runner.model import DeviceModel, check_size
-from keras_transformer_runner.tokenizers.base import check_text_size
+from keras_transformer_runner.sentences import translate_texts
+from keras_transformer_runner.tokenizers.base import check_text_size, fits_size
 from keras_transformer_runner.translation import Translation
 
 _IMPOSSIBLE = -1e29  # below it, a score says that the search has found no such hypothesis
@@ -67,6 +68,29 @@ class Runner(DeviceModel):
         for row in rows:  # all of them, before the first takes time
             self._checked(row)
         return [self.decode(self.translate_ids(row)) for row in rows]
+
+    def translate_text(self, text: str, *, language: str = "") -> str:
+        """The translation of a text of several sentences, its line breaks and spaces kept.
+
+        It is split into sentences by the rule of docs/whole_texts.md, and one that is too long is
+        cut. The translation of each is that of `translate`; an empty text gives an empty one.
+
+        Args:
+            text: A `str`.
+            language: A BCP 47 tag such as `"de"`, that of the text: its abbreviations end no
+                sentence.
+
+        Raises:
+            TypeError: if `text` or `language` is no string.
+            ValueError: if `language` is no such tag, or the model does not translate.
+            ImportError: if icu4py is not installed.
+        """
+        self._check_kind("translate")
+        return translate_texts([text], self.translate, self._fits, language)[0]
+
+    def _fits(self, sentence):
+        longest = self.metadata["max_source_length"]
+        return fits_size(sentence, longest) and len(self.encode(sentence)) <= longest
 
     def generate(self, prompts: Iterable[str]) -> list[str]:
         """For each prompt, in order, the text that begins with it and that the model went on with.

@@ -11,6 +11,7 @@ from keras_transformer.config import PRESETS, TransformerConfig
 CONFIGS = [
     TransformerConfig(vocab_size=97),
     toy_config(activation="gelu", residual="pre", attention_dropout=0.2, pad_id=22),
+    toy_config(encoder_layers=3, encoder_tied_layers=[0, 1, 0]),
     *(TransformerConfig.preset(name, vocab_size=97) for name in PRESETS),
 ]
 
@@ -146,6 +147,30 @@ def test_decoder_recurrence_is_checked():
     message = r"`decoder_recurrence` must be one of \(None, 'ssru'\)\. Received: 'lstm'"
     with pytest.raises(ValueError, match=message):
         TransformerConfig(vocab_size=11, decoder_recurrence="lstm")
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (0, "a list of integers, one for each of 2 blocks. Received: 0"),
+        ((0, 0, 0), "one for each of 2 blocks. Received: .0, 0, 0"),
+        ((0, True), "a list of integers"),
+        ((1, 1), "an earlier one which has its own. Received: 1 at place 0 of .1, 1"),
+        ((0, -1), "Received: -1 at place 1"),
+    ],
+)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_tied_layers_are_checked(side, layers, message):
+    name = f"{side}_tied_layers"
+    with pytest.raises(ValueError, match=f"`{name}` must.*{message}"):
+        toy_config(**{f"{side}_layers": 2, name: layers})
+
+
+def test_a_tied_layer_is_that_of_a_block_with_weights_of_its_own():
+    with pytest.raises(ValueError, match="which has its own. Received: 1 at place 2"):
+        toy_config(encoder_layers=3, encoder_tied_layers=(0, 0, 1))
+    config = toy_config(encoder_layers=3, encoder_tied_layers=(0, 1, 0), decoder_layers=2)
+    assert (config.encoder_blocks, config.decoder_blocks) == ((0, 1, 0), (0, 1))
 
 
 def test_preset_is_checked():

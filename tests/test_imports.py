@@ -40,10 +40,11 @@ ALLOWED = {
     # Without Keras, but for what a run that is loaded gives.
     "experiment": _ALL - {"plots"},
     "training": _ALL,
+    "distillation": _ALL - {"plots"} | {"training"},  # without Keras, but while it works
     "interop": _ALL - {"plots"},
     "export": _ALL | {"quiet"},
     "__init__": _ALL | {"checks", "export", "training"},
-    "command": _ALL | {"quiet", "training", "export", "interop", "__init__"},
+    "command": _ALL | {"quiet", "training", "distillation", "export", "interop", "__init__"},
     "keras_transformer_command": {"command"},
     "keras_transformer_runner": set(),
 }

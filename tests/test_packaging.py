@@ -79,8 +79,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):
         for package in PACKAGES
         for path in (repo_root / package).rglob("*.py")
     }
-    types = {f"{package}/py.typed" for package in (PACKAGE, RUNNER)}
-    assert {name for name in names if not name.startswith(info)} == modules | types
+    others = {f"{package}/py.typed" for package in (PACKAGE, RUNNER)}
+    others |= {f"{RUNNER}/{name}" for name in ("abbreviations.json", "UNICODE_LICENSE")}
+    assert {name for name in names if not name.startswith(info)} == modules | others
     assert any(name.startswith(info) and name.endswith("/LICENSE") for name in names)
 
 
@@ -193,9 +194,10 @@ def test_the_runner_needs_three_packages_and_nothing_of_ours(repo_root):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add("." * node.level or node.module.split(".")[0])
-    # The tokenizers' graph ops import TensorFlow when they are made, which no device does.
+    # The tokenizers' graph ops import TensorFlow when they are made, which no device does; whole
+    # texts need ICU when they are split.
     assert imported - set(sys.stdlib_module_names) == RUNNER_NEEDS | {
-        *(RUNNER, "tensorflow", "tensorflow_text"),
+        *(RUNNER, "tensorflow", "tensorflow_text", "icu4py"),
     }
 
 
@@ -203,8 +205,11 @@ def test_the_runners_distribution_names_what_the_wheel_names(wheel, repo_root):
     project = tomllib.loads((repo_root / RUNNER / "pyproject.toml").read_text(encoding="utf-8"))
     named = {str(one) for each in requirements(wheel).values() for one in each}
     named = {name.split(";")[0].strip() for name in named}
-    for requirement in map(Requirement, project["project"]["dependencies"]):
+    optional = project["project"]["optional-dependencies"]["sentences"]
+    for requirement in map(Requirement, [*project["project"]["dependencies"], *optional]):
         assert str(requirement) in named
+    names = project["tool"]["setuptools"]["package-data"][RUNNER]
+    assert {f"{RUNNER}/{name}" for name in names} <= set(wheel.namelist())
     packages = {
         ".".join(path.parent.relative_to(repo_root).parts)
         for path in (repo_root / RUNNER).rglob("*.py")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh: tests the native core (tests/export/test_native*.py), then follows
-# README.md's commands, on this processor and on an emulated arm64 one.
+# test.sh: tests the native core (tests/export/test_native*.py), then follows README.md's commands,
+# on this processor and on an emulated arm64 one.
 #
 #   PYTHON=.venv/bin/python export/native/test.sh
 #
@@ -28,6 +28,7 @@ need g++ g++
 need sentencepiece_processor.h libsentencepiece-dev
 need nlohmann/json.hpp nlohmann-json3-dev
 need javac default-jdk-headless
+need clang clang
 need qemu-aarch64-static qemu-user-static
 need aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 if [ ${#wanted[@]} -gt 0 ]; then
@@ -44,8 +45,7 @@ export ARM64_ROOT=${ARM64_ROOT:-$work/arm64}
     missing "the arm64 system could not be made"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" \
-    tests/export/test_native.py tests/export/test_native_errors.py \
-    tests/export/test_native_kinds.py
+    tests/export/test_native*.py
 
 # README.md's two lists of commands, but for what is installed above, with a folder of a toy.
 PYTHONPATH=.:tests/support "$python" - "$work/device" <<'PYTHON'

@@ -1,9 +1,10 @@
 // Writing a site so that it appears whole or not at all, and replaces nothing but an older one.
 
+import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { BuildError, hash } from './device_folder.mjs';
+import { BuildError } from './build_error.mjs';
 
 const MADE = 'files.json'; // what a site consists of, by SHA-256; in every site
 const MADE_BY = 'keras_transformer export/web/build.mjs';
@@ -56,6 +57,11 @@ export function filesOf(site) {
     .map((entry) => path.relative(site, path.join(entry.parentPath, entry.name)))
     .map((name) => name.split(path.sep).join('/'))
     .sort();
+}
+
+/** The SHA-256 of some bytes, in hexadecimal digits. */
+export function hash(content) {
+  return createHash('sha256').update(content).digest('hex');
 }
 
 /** The hashes of a site's files by name. */

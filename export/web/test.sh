@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# test.sh: tests the page (tests/export/test_web*.py) in headless Chromium.
+# test.sh: tests the package and the page (tests/export/test_web*.py) in Chromium, Firefox, WebKitGTK.
 #
 #   PYTHON=.venv/bin/python export/web/test.sh
 #
 # PYTHON has this package with its extras `litert` and `test`. Packages come by `npm ci`; as root on
-# Debian it installs Node and Chromium.
-# Exit status: that of the tests, 77 if something is missing.
+# Debian it installs Node and the browsers. Without Firefox or WebKitGTK their tests are skipped.
+# Exit status: that of the tests, 77 if something else is missing.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,20 +16,29 @@ missing() {
     exit 77
 }
 
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null
+}
+
 wanted=()
 command -v npm >/dev/null || wanted+=(nodejs npm)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || wanted+=(chromium)
+others=()
+command -v firefox-esr >/dev/null || command -v firefox >/dev/null || others+=(firefox-esr)
+command -v WebKitWebDriver >/dev/null || others+=(webkit2gtk-driver)
+command -v Xvfb >/dev/null || others+=(xvfb)
+if [ $((${#wanted[@]} + ${#others[@]})) -gt 0 ] && can_install; then apt-get -qq update || true; fi
 if [ ${#wanted[@]} -gt 0 ]; then
-    { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || missing "needs ${wanted[*]}"
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends install "${wanted[@]}" >/dev/null ||
-        missing "could not be installed: ${wanted[*]}"
+    can_install || missing "needs ${wanted[*]}"
+    apt_install "${wanted[@]}" || missing "could not be installed: ${wanted[*]}"
 fi
-node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' ||
-    missing "needs Node 20 or newer. Received: $(node --version)"
+for name in "${others[@]}"; do
+    { can_install && apt_install "$name"; } || echo "test.sh: without $name, its tests are skipped" >&2
+done
+node -e 'process.exit(process.getBuiltinModule ? 0 : 1)' ||
+    missing "needs Node 20.16 or newer. Received: $(node --version)"
 
 npm ci --prefix "$here" --silent --no-audit --no-fund || missing "npm ci failed"
 cd "$here/../.."
-"$python" -m pytest -q -p no:cacheprovider -m "not release" \
-    tests/export/test_web.py tests/export/test_web_modules.py tests/export/test_web_build.py \
-    tests/export/test_web_folder.py
+"$python" -m pytest -q -rs -p no:cacheprovider -m "not release" tests/export/test_web*.py

@@ -13,6 +13,7 @@ import sys
 import time
 
 from keras_transformer.arguments import check_size
+from keras_transformer.command import texts
 from keras_transformer.command.inputs import (
     chunks,
     input_lines,
@@ -54,7 +55,7 @@ def prepare(arguments):
     write = data.prepare
     if arguments.beam is not None:
         write = data.prepare_with_beam
-        options["options"] = _beam_options(arguments)
+        options["options"] = beam_pipeline_options(arguments.beam)
     tokenizer = load_tokenizer(arguments.tokenizer)
     check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
     check_new_folder(arguments.output, KIND)
@@ -124,20 +125,28 @@ def _load_run(arguments):
         length_penalty=arguments.length_penalty,
         length_normalization=arguments.length_normalization,
     )
+    if arguments.shortlist:
+        run = run.with_shortlist(arguments.run_dir)
     return run.with_prefixes(source=arguments.source_prefix, target=arguments.target_prefix)
 
 
 def _check_run(arguments):
-    from keras_transformer.experiment.run_folder import check_finished
+    from keras_transformer.experiment.run_folder import check_finished, check_shortlist
 
     check_finished(arguments.run_dir)
+    if arguments.shortlist:
+        check_shortlist(arguments.run_dir)
 
 
 def translate(arguments):
     if arguments.output:
         _translate_file(arguments)
         return
+    texts.check_whole(arguments)
     _check_run(arguments)
+    if arguments.whole_texts:
+        texts.print_translated(arguments, lambda: _load_run(arguments).translator())
+        return
     lines, interactive = arguments.text, False
     if not lines:
         lines, interactive = input_lines(arguments.input or "-")
@@ -157,37 +166,28 @@ def _translate_file(arguments):
 
     check_file(arguments.input)
     check_writable(arguments.output)
+    texts.check_whole(arguments)
     _check_run(arguments)
     # Before anything that takes time.
     with new_output(arguments.output):
         start_tensorflow()
         translate = _translate_here if arguments.beam is None else _translate_with_beam
         done = translate(arguments)
-    print(f"{arguments.output}: {done:,} lines")
-
-
-def _file_format(arguments):
-    from keras_transformer.translation.files import FileFormat
-
-    return FileFormat(
-        format=arguments.format,
-        source_key=arguments.source_key,
-        n_best=arguments.n_best,
-        too_long=arguments.too_long,
-    )
+    what = "characters" if texts.is_one_text(arguments) else "lines"
+    print(f"{arguments.output}: {done:,} {what}")
 
 
 def _translate_with_beam(arguments):
     from keras_transformer.translation.apache_beam import translate_file_with_beam
 
-    form = _file_format(arguments)
+    form = texts.file_format(arguments)
     _load_run(arguments)  # what is wrong with it is told here, not by a worker
     return translate_file_with_beam(
         functools.partial(_translator_of, arguments),
         arguments.input,
         arguments.output,
         form=form,
-        options=_beam_options(arguments),
+        options=beam_pipeline_options(arguments.beam),
         lock=False,
     )
 
@@ -196,7 +196,10 @@ def _translate_here(arguments):
     from keras_transformer.experiment.run_folder import model_fingerprint
     from keras_transformer.translation import files
 
-    form, run = _file_format(arguments), _load_run(arguments)
+    if texts.is_one_text(arguments):
+        with _translating(arguments, _translator_of(arguments)) as translator:
+            return texts.translate_named(arguments, translator)
+    form, run = texts.file_format(arguments), _load_run(arguments)
     start, said = time.monotonic(), [0.0]
 
     def progress(done):
@@ -213,7 +216,9 @@ def _translate_here(arguments):
             arguments.input,
             arguments.output,
             form=form,
-            fingerprint=repr((model, run.strategy, run.max_source_length, *run.prefixes)),
+            fingerprint=repr(
+                (model, run.strategy, run.max_source_length, *run.prefixes, *run.shortlist_fields)
+            ),
             progress=progress,
             lock=False,
         )
@@ -233,12 +238,13 @@ def _translator_of(arguments):
     return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
 
 
-def _beam_options(arguments):
+def beam_pipeline_options(text):
+    """The options of an Apache Beam pipeline that a command line gives."""
     try:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ImportError("--beam-pipeline needs Apache Beam: pip install apache-beam") from error
-    return PipelineOptions(shlex.split(arguments.beam))
+    return PipelineOptions(shlex.split(text))
 
 
 def evaluate(arguments):
@@ -313,6 +319,7 @@ def export(arguments):
         "strategy": run.strategy,
         "target_tokenizer": run.target_tokenizer,
         "max_source_length": longest,
+        "shortlist": run.shortlist,
     }
     if arguments.form == "savedmodel":
         from keras_transformer.export.serving.saved_model import export_saved_model

@@ -91,6 +91,12 @@ def add_search(command):
         choices=("gnmt", "power"),
         help="what has this exponent: (5 + length) / 6, or the length",
     )
+    command.add_argument(
+        "--shortlist",
+        action="store_true",
+        default=None,
+        help="search among the candidates of RUN's shortlist alone, see the command shortlist",
+    )
     for side, place in (("source", "before every source"), ("target", "at every target's start")):
         command.add_argument(
             f"--{side}-prefix",

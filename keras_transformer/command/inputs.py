@@ -68,8 +68,13 @@ def chunks(lines, size):
 
 def write_lines(lines):
     """Lines on standard output, at once."""
+    write_out("\n".join(lines) + "\n")
+
+
+def write_out(text):
+    """Text on standard output, at once."""
     try:
-        print(*lines, sep="\n", flush=True)
+        print(text, end="", flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

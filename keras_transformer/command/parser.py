@@ -4,8 +4,10 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.distil import add_distil
 from keras_transformer.command.export_parser import add_export, add_search
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
+from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
 
 
@@ -25,8 +27,10 @@ def make_parser():
         _add_tokenizer,
         _add_prepare,
         _of_module(add_train),
+        _of_module(add_distil),
         _of_module(add_stop),
         _of_module(add_import),
+        _add_shortlist,
         _add_translate,
         _add_evaluate,
         _of_module(add_export),
@@ -113,6 +117,16 @@ def _add_translate(subparsers):
         help="file with a sentence a line; - is standard input, the default without TEXT",
     )
     command.add_argument(
+        "--text",
+        action="store_true",
+        dest="whole_texts",
+        help="what is given is one text of many sentences, whose line breaks and spaces stay; of "
+        "JSON lines, and of several TEXT, each is one",
+    )
+    command.add_argument(
+        "--language", default="", metavar="TAG", help="of --text, such as de: its abbreviations"
+    )
+    command.add_argument(
         "--output",
         metavar="FILE",
         help="new file for the translations of --input; interrupted, the same command goes on",
@@ -184,6 +198,10 @@ def _add_evaluate(subparsers):
     )
     command.add_argument("--lowercase", action="store_true", help="ignore case")
     add_search(command)
+
+
+def _add_shortlist(subparsers):
+    add_shortlist(functools.partial(_add_command, subparsers), _add_corpus_format)
 
 
 def _add_corpus_format(command, split):

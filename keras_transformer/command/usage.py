@@ -10,11 +10,18 @@ _OF_LITERT = {
 }
 _MOST_WORKERS = 256  # a slip of the keyboard must not start more
 _SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
+_SEARCH += ("shortlist",)
 
 
 def usage_problem(arguments):
     """What does not go together in parsed arguments, as a sentence, or `None`."""
-    problems = {"translate": _of_translate, "evaluate": _of_evaluate, "export": _of_export}
+    problems = {
+        "translate": _of_translate,
+        "evaluate": _of_evaluate,
+        "export": _of_export,
+        "distil": _of_workers,
+        "shortlist": _of_shortlist,
+    }
     return problems.get(arguments.command, lambda _: None)(arguments)
 
 
@@ -26,6 +33,16 @@ def _of_translate(arguments):
         of_files = tuple(getattr(arguments, name) for name in names)
         if arguments.output or of_files != ("lines", None, "error", None, 1, False):
             return "--output goes with --input; what says how goes with both"
+    if arguments.whole_texts and (arguments.n_best is not None or arguments.too_long != "error"):
+        return "--text goes without --n-best and --too-long: no text is too long"
+    if arguments.language and not arguments.whole_texts:
+        return "--language goes with --text"
+    if arguments.whole_texts and arguments.beam is not None and arguments.format != "jsonl":
+        return "--text with --beam-pipeline goes with --format jsonl: one text is not spread"
+    return _of_workers(arguments)
+
+
+def _of_workers(arguments):
     if not 1 <= arguments.workers <= _MOST_WORKERS:
         return f"--workers must be in [1, {_MOST_WORKERS}]. Received: {arguments.workers}"
     if arguments.workers > 1 and arguments.beam is not None:
@@ -59,4 +76,14 @@ def _of_export(arguments):
         return "--references goes with --samples"
     if arguments.ids_only and arguments.form != "savedmodel":
         return "--ids-only goes with --to savedmodel"
+    return None
+
+
+def _of_shortlist(arguments):
+    if arguments.lex and arguments.source:
+        return "shortlist takes --source or --lex, not both"
+    if arguments.source is None:
+        for name in ("target", "format", "source_key", "target_key"):
+            if getattr(arguments, name) is not None:
+                return f"--{name.replace('_', '-')} goes with --source"
     return None

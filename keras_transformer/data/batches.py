@@ -15,6 +15,7 @@ from keras_transformer.arguments import check_integer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.buckets import check_lengths_fit, choose_buckets
 from keras_transformer.data.joined import MixedCorpus
+from keras_transformer.data.scored import TEACHER_IDS, TEACHER_LOG_PROBS
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.tokenized import TokenizedCorpus
 from keras_transformer_runner.tokenizers.base import Tokenizer
@@ -87,7 +88,8 @@ def training_batches(
 
     Returns:
         A `tf.data.Dataset` of `({"source_ids", "target_ids"}, labels)`, all int32 `(B_i, L_i)`:
-        source and labels end in EOS, `target_ids` are the labels shifted right behind BOS.
+        source and labels end in EOS, `target_ids` are the labels shifted right behind BOS. Those
+        of a `ScoredCorpus` have further inputs, see there.
 
     Raises:
         ValueError: if a number is out of range, or `buckets` do not hold the longest pair.
@@ -272,7 +274,9 @@ class _ShardPlan:
 
 
 def _pairs_of_batches(shards, corpus, plan, arrange):
-    """From a dataset of `(epoch, shard, first batch)` to one of sources, targets and shapes.
+    """From a dataset of `(epoch, shard, first batch)` to one of sides and shapes.
+
+    The sides are sources and targets, and those of a `ScoredCorpus` what its teachers say.
 
     `arrange(epoch, shard, plan of the shard)` decides the order.
     """
@@ -285,16 +289,17 @@ def _pairs_of_batches(shards, corpus, plan, arrange):
 
     def load(epoch, shard, first):
         if isinstance(corpus, MixedCorpus):
-            source, target, lengths = read_epoch(epoch)
+            *sides, lengths = read_epoch(epoch)
         else:
-            source, target = read_shard(shard)
+            sides = read_shard(shard)
+            source, target, *_ = sides
             lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
-        return (source, target, first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
+        return (tuple(sides), first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
 
-    def batches_of(source, target, first, rows, slices, shapes):
+    def batches_of(sides, first, rows, slices, shapes):
         def batch(number):
             pairs = rows[slices[number, 0] : slices[number, 1]]
-            return tf.gather(source, pairs), tf.gather(target, pairs), shapes[number]
+            return tuple(tf.gather(side, pairs) for side in sides), shapes[number]
 
         return tf.data.Dataset.range(first, tf.shape(slices, tf.int64)[0]).map(batch)
 
@@ -317,7 +322,8 @@ def _assembled(dataset, ids, size):
         ends = tf.range(shape[1]) == lengths
         return pieces, tf.where(ends, tf.constant(ids.eos_id, tf.int32), pieces), lengths >= 0
 
-    def assemble(source, target, shape):
+    def assemble(sides, shape):
+        source, target, *teacher = sides
         _, source_ids, _ = padded(source, shape)
         pieces, labels, is_pair = padded(target, shape)
         # Shift right: the pieces follow BOS, and EOS is no input. Rows of pads stay so. Where
@@ -325,7 +331,14 @@ def _assembled(dataset, ids, size):
         first = tf.where(is_pair, tf.constant(ids.bos_id, tf.int32), ids.pad_id)
         rest = tf.where(pieces == ids.eos_id, tf.constant(ids.bos_id, tf.int32), pieces)[:, :-1]
         target_ids = tf.concat([first, rest], axis=1)
-        return {"source_ids": source_ids, "target_ids": target_ids}, labels
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        for name, ragged in zip((TEACHER_IDS, TEACHER_LOG_PROBS), teacher, strict=False):
+            top_k = ragged.shape[-1]
+            array = ragged.to_tensor(shape=tf.concat([shape, [top_k]], axis=0))
+            inputs[name] = tf.ensure_shape(array, (None, None, top_k))
+        if teacher:
+            inputs[TEACHER_LOG_PROBS] = tf.cast(inputs[TEACHER_LOG_PROBS], tf.float32)
+        return inputs, labels
 
     dataset = dataset.map(assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))

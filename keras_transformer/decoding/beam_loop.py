@@ -185,7 +185,7 @@ class BeamLoop:
     def _continuations(self, logits, position, alive):
         """The `Continuations` of the hypotheses that are alive."""
         constraints, eos_id = self.constraints, self.special_ids.eos_id
-        logits, vocab_size = ops.cast(logits, "float32"), logits.shape[-1]
+        logits, vocab_size = ops.cast(logits, "float32"), ops.shape(logits)[-1]
         if constraints.forbids_only_controls:
             own = guiding = logits
             of_own = self._by_beam(log_total(logits))  # log-probability = own - of_own
@@ -246,12 +246,12 @@ class BeamLoop:
         if constraints.changes_probabilities:
             guiding = constraints.guiding_logits(logits, position, output_ids)
             guiding = ops.log_softmax(guiding, axis=-1)
-        banned = constraints.banned(logits.shape[-1], position, output_ids)
+        banned = constraints.banned(ops.shape(logits)[-1], position, output_ids)
         return own, ops.where(banned, IMPOSSIBLE, constraints.scored(guiding, position))
 
     def _by_beam(self, rows):
         """(R, …) -> (B, K, …)."""
-        return reshape(rows, (ops.shape(self.limits)[0], self.size, *rows.shape[1:]))
+        return reshape(rows, (ops.shape(self.limits)[0], self.size, *ops.shape(rows)[1:]))
 
     def _standing_still(self, found, alive, done):
         """`found`, but in rows that are done each beam continues itself, with a pad."""

@@ -37,7 +37,10 @@ class Constraints:
         unscored_prefix=0,
         limits=None,
     ):
-        options.check_ids(special_ids)
+        # Of slots that stand for ids, see `shortlisted.Slots`, whoever made them has looked.
+        self.slot_ids = getattr(special_ids, "ids", None)
+        if self.slot_ids is None:
+            options.check_ids(special_ids)
         self.options, self.special_ids = options, special_ids
         self.unscored_prefix = unscored_prefix
         self.prefix_ids = _repeated(prefix_ids, options.beams)
@@ -72,7 +75,7 @@ class Constraints:
         """(R, V) logits as float32, IMPOSSIBLE at the `control_ids`."""
         bias = self._control_bias
         if bias is None:
-            bias = self._bias_of_controls(logits.shape[-1], ops.zeros((), "float32"))
+            bias = self._bias_of_controls(ops.shape(logits)[-1], ops.zeros((), "float32"))
         return ops.cast(logits, "float32") + bias
 
     def _bias_of_controls(self, vocab_size, zero):
@@ -105,7 +108,7 @@ class Constraints:
             return logits
         penalty = self.options.repetition_penalty
         seen = ops.arange(ops.shape(output_ids)[1]) < position
-        seen = _holds(output_ids, ops.expand_dims(seen, 0), logits.shape[-1])
+        seen = holds(output_ids, ops.expand_dims(seen, 0), ops.shape(logits)[-1])
         return ops.where(seen, ops.where(logits > 0, logits / penalty, logits * penalty), logits)
 
     def banned(self, vocab_size, position, output_ids):
@@ -122,12 +125,11 @@ class Constraints:
             banned = ops.logical_or(banned, too_short)
         banned = ops.expand_dims(banned, 0)
         if options.forbidden_ids:
-            forbidden = np.isin(np.arange(vocab_size), options.forbidden_ids)
-            banned = ops.logical_or(banned, ops.convert_to_tensor(forbidden[None], "bool"))
+            banned = ops.logical_or(banned, self._forbidden(vocab_size))
         if self.allowed_ids is not None:
             is_eos = ops.expand_dims(ids == special_ids.eos_id, 0)
             everything = ops.ones_like(self.allowed_ids, "bool")
-            allowed = ops.logical_or(_holds(self.allowed_ids, everything, vocab_size), is_eos)
+            allowed = ops.logical_or(holds(self.allowed_ids, everything, vocab_size), is_eos)
             banned = ops.logical_or(banned, ops.logical_not(allowed))
         if options.no_repeat_ngram:
             repeats = self._repeats(vocab_size, position, output_ids)
@@ -168,6 +170,16 @@ class Constraints:
         told = ops.logical_and(inside, position < self.unscored_prefix)
         return ops.where(told, 0.0, log_probs)
 
+    def _forbidden(self, vocab_size):
+        """Boolean (1, V): the `forbidden_ids`."""
+        if self.slot_ids is None:
+            forbidden = np.isin(np.arange(vocab_size), self.options.forbidden_ids)
+            return ops.convert_to_tensor(forbidden[None], "bool")
+        known = np.arange(max(self.options.forbidden_ids) + 2)  # the last is none of them
+        forbidden = ops.convert_to_tensor(np.isin(known, self.options.forbidden_ids), "bool")
+        ids = ops.minimum(self.slot_ids, len(known) - 1)
+        return ops.expand_dims(ops.take(forbidden, ids, axis=0), 0)
+
     @property
     def _can_leave_nothing(self):
         options = self.options
@@ -184,7 +196,7 @@ class Constraints:
             before = ops.take(output_ids, ops.maximum(slots - back, 0), axis=1)
             now = ops.take(output_ids, ops.maximum(position - back, 0), axis=1)
             is_last = ops.logical_and(is_last, ops.equal(before, ops.expand_dims(now, 1)))
-        repeats = _holds(output_ids, is_last, vocab_size)
+        repeats = holds(output_ids, is_last, vocab_size)
         is_eos = ops.equal(ops.arange(vocab_size), self.special_ids.eos_id)
         return ops.logical_and(repeats, ops.logical_not(is_eos))
 
@@ -198,7 +210,7 @@ def _runtime_zero(limits):
     return ops.cast(ops.min(limits) < 0, "float32")
 
 
-def _holds(ids, counts, vocab_size):
+def holds(ids, counts, vocab_size):
     """Boolean (R, V): whether (R, T) ids hold an id, at a place where (R | 1, T) `counts`."""
     rows, columns = ops.shape(ids)
     places = ops.arange(rows * columns) // ops.maximum(columns, 1)

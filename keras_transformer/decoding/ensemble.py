@@ -44,6 +44,16 @@ class EnsembleCache(NamedTuple):
         return EnsembleCache(tuple(cache.selected(sources) for cache in self.members))
 
 
+class EnsembleOutput(NamedTuple):
+    """The outputs for some candidates of all members, as one `CandidateOutput`."""
+
+    members: tuple
+
+    def selected(self, sources):
+        """See `models.candidates.CandidateOutput.selected`."""
+        return EnsembleOutput(tuple(output.selected(sources) for output in self.members))
+
+
 class Ensemble:
     """Models as one, for `decode`, `score` and `Translator`.
 
@@ -109,6 +119,10 @@ class Ensemble:
         pairs = zip(self.models, memory, strict=True)
         return EnsembleCache(tuple(model.start(own, max_length, beams) for model, own in pairs))
 
+    def candidate_output(self, ids: Tensor, bias: Tensor) -> EnsembleOutput:
+        """The `candidate_output` of all members; for the arguments see `Transformer`."""
+        return EnsembleOutput(tuple(model.candidate_output(ids, bias) for model in self.models))
+
     def step(
         self,
         token_ids: Tensor,
@@ -117,14 +131,19 @@ class Ensemble:
         beams: int = 1,
         return_attention_scores: bool = False,
         vocab_first: bool = False,
+        candidates: EnsembleOutput | None = None,
     ) -> tuple:
         """The `step` of a `Transformer`, with log-probabilities for logits.
 
         Attention is the mean of the members'.
         """
         options = (position, beams, return_attention_scores, vocab_first)
-        pairs = zip(self.models, cache.members, strict=True)
-        found = [model.step(token_ids, own, *options) for model, own in pairs]
+        outputs = [None] * len(self.models) if candidates is None else candidates.members
+        triples = zip(self.models, cache.members, outputs, strict=True)
+        found = [
+            model.step(token_ids, own, *options, *([] if output is None else [output]))
+            for model, own, output in triples
+        ]
         logits, caches, *weights = zip(*found, strict=True)
         means = [sum(each) / len(each) for each in weights]
         return _mean(logits, 0 if vocab_first else -1), EnsembleCache(caches), *means

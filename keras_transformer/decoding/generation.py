@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.plan import plan_of
+from keras_transformer.decoding.shortlisted import Shortlisted, candidates_of
 from keras_transformer.typing import Tensor
 
 
@@ -26,6 +27,7 @@ def decode(
     *,
     prefix_ids: Tensor | None = None,
     allowed_ids: Tensor | None = None,
+    candidate_ids: Tensor | None = None,
     unscored_prefix: int = 0,
     jit_compile: bool = False,
     for_this_cpu: bool = False,
@@ -43,8 +45,11 @@ def decode(
         strategy: A search, such as `Greedy()` or `BeamSearch()`.
         prefix_ids: (B, P) int32, tokens that each row must begin with, then pads; or `None`. They
             count towards the limit.
-        allowed_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS that
-            each row may go on with, then pads; or `None`.
+        allowed_ids: (B, A) int32 in [0, V), the only ids beside EOS that each row may go on with,
+            then pads; or `None`. They change no probability.
+        candidate_ids: (B, A) int32 in [0, V), a lexical shortlist: the only ids beside EOS, and
+            those of its prefix, that the output is computed for, then pads; or `None`. A step
+            costs less the fewer they are. Probabilities are among them: a row's own sum to 1.
         unscored_prefix: How many of the first tokens of each row's prefix are told to the model,
             as a language is, and no part of its answer: their log-probability is 0, as Hugging
             Face has it for tokens that it forces. They still count as tokens, also in a length
@@ -59,6 +64,7 @@ def decode(
 
     Raises:
         ValueError: if the strategy forbids EOS, or an id outside the vocabulary.
+        TypeError: if there are `candidate_ids`, and the model has no `candidate_output`.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -77,7 +83,7 @@ def decode(
         ops.shape(source_ids),
         jit_compile=jit_compile,
         for_this_cpu=for_this_cpu,
-        shortlist=allowed_ids is not None,
+        shortlist=allowed_ids is not None or candidate_ids is not None,
     )
 
     def start(source_ids):
@@ -86,7 +92,12 @@ def decode(
     cache = (xla(start) if plan.jit_compile else start)(source_ids)
     inputs = dict(prefix_ids=prefix_ids, allowed_ids=allowed_ids, source_ids=source_ids)
     inputs["unscored_prefix"] = unscored_prefix
-    return _searched(model, search, cache, limits, slots, plan, **inputs)
+    if candidate_ids is None:
+        return _searched(model, search, cache, limits, slots, plan, **inputs)
+    found = candidates_of(candidate_ids, config, prefix_ids, few_sizes=plan.jit_compile)
+    model = Shortlisted(model, found)
+    found = _searched(model, search, cache, limits, slots, plan, **model.inputs(**inputs))
+    return found._replace(ids=model.ids_of(found.ids), hypotheses=model.result(found.hypotheses))
 
 
 def told_prefix(token_ids, source_ids):
@@ -169,6 +180,8 @@ def _searched(model, search, cache, limits, slots, plan, **inputs):
         step = functools.partial(step, vocab_first=True)
         inputs["vocab_first"] = True
     with plan.tracing(model):
+        if isinstance(model, Shortlisted):
+            cache = model.started(cache)
         found = search.search(
             step, cache, limits, slots, model.config, sizing=plan.sizing, **inputs
         )

@@ -50,7 +50,7 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
         shape: (B, S) of the inputs, likewise.
         jit_compile: Whether XLA may compile the steps, on TensorFlow.
         for_this_cpu: Whether the graph runs on this machine only.
-        shortlist: Whether `allowed_ids` are given.
+        shortlist: Whether `allowed_ids` or `candidate_ids` are given.
     """
     rows, length = shape
     # Eager code and JAX know all sizes, and keep them; TensorFlow's graphs may change them.

@@ -87,13 +87,15 @@ class Sampling(TokenSearch):
     def chooser(self, constraints, keys=None):
         def choose(logits, position, output_ids):
             guide = constraints.guiding_logits(logits, position, output_ids)
-            banned = constraints.banned(logits.shape[-1], position, output_ids)
+            vocab_size = ops.shape(logits)[-1]
+            banned = constraints.banned(vocab_size, position, output_ids)
             if self.temperature == 0:
                 return argmax(ops.where(banned, IMPOSSIBLE, guide))
             guide = ops.where(banned, IMPOSSIBLE, guide / self.temperature)
             guide = ops.log_softmax(guide, axis=-1)
             guide = ops.where(ops.logical_or(banned, self.filtered(guide)), IMPOSSIBLE, guide)
-            return argmax(guide + gumbel_noise(keys, position, logits.shape[-1]))
+            noise = gumbel_noise(keys, position, vocab_size, constraints.slot_ids)
+            return argmax(guide + noise)
 
         return choose
 
@@ -103,12 +105,15 @@ class Sampling(TokenSearch):
         The log-probabilities are normalised, at the temperature, and IMPOSSIBLE where a token may
         not be chosen.
         """
-        vocab_size = log_probs.shape[-1]
+        limit = ops.shape(log_probs)[-1]
         lowest = ops.full((1, 1), 2 * IMPOSSIBLE, "float32")
-        limit = self.top_k if 0 < self.top_k < vocab_size else vocab_size
-        if limit < vocab_size or self.top_p < 1:
+        if self.top_k:
+            limit = (
+                min(self.top_k, limit) if isinstance(limit, int) else ops.minimum(self.top_k, limit)
+            )
+        if self.top_k or self.top_p < 1:
             best = ops.top_k(log_probs, limit)[0]  # (R, limit), sorted
-            lowest = best[:, -1:] if limit < vocab_size else lowest
+            lowest = best[:, -1:] if self.top_k else lowest
             if self.top_p < 1:
                 stays = ops.where(log_probs >= lowest, log_probs, IMPOSSIBLE)
                 total = ops.sum(ops.exp(stays), axis=1, keepdims=True)
@@ -142,15 +147,17 @@ def sample_keys(seed, source_ids, pad_id, count):
     return ops.reshape(mix_bits(rows + numbers), (-1,))
 
 
-def gumbel_noise(keys, position, size):
+def gumbel_noise(keys, position, size, ids=None):
     """(R, size) float32 of the standard Gumbel distribution, for (R,) keys at one position.
+
+    Each id has its own noise, whatever others there are: `ids` (size,) int32, or 0 to size - 1.
 
     The highest of log-probabilities plus such noise is a draw from their distribution (Gumbel
     1954; Maddison et al. 2014, arXiv 1411.0030).
     """
     offset = mix_bits(keys + mix_bits(as_uint32(position + 1) * as_uint32(_STRIDE)))
     stride = ops.bitwise_or(mix_bits(ops.bitwise_xor(offset, as_uint32(_STRIDE))), as_uint32(1))
-    index = ops.expand_dims(as_uint32(ops.arange(size)), 0)
+    index = ops.expand_dims(as_uint32(ops.arange(size) if ids is None else ids), 0)
     bits = mix_bits(index * ops.expand_dims(stride, 1) + ops.expand_dims(offset, 1))
     # Exact near 0, where the highest of the noise comes from: rare tokens keep their share.
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-32

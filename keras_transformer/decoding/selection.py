@@ -15,7 +15,7 @@ _WIDTHS = range(48, 80)  # of blocks
 def argmax(scores):
     """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
     if compiled_for() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
-        best, last = ops.max(scores, axis=-1, keepdims=True), scores.shape[-1] - 1
+        best, last = ops.max(scores, axis=-1, keepdims=True), ops.shape(scores)[-1] - 1
         return ops.min(ops.where(scores == best, ops.arange(last + 1), last), axis=-1)
     # `ops.argmax` has no LiteRT form, and elsewhere gains nothing.
     return ops.cast(ops.reshape(ops.top_k(scores, 1)[1], (-1,)), "int32")
@@ -74,7 +74,7 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
     Args:
         scores_BKV: (B, K, V) float32.
         offsets_BK: (B, K) float32.
-        count: How many; all K * V if there are fewer.
+        count: How many; all K * V if there are fewer. Where V is not known, at most K.
         banned: A few integers below V, whose scores count as IMPOSSIBLE.
 
     Returns:
@@ -82,8 +82,9 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
         first in K and then in V.
     """
     batch, beams, vocab_size = ops.shape(scores_BKV)
-    count = min(count, beams * vocab_size)
-    if vocab_size <= max(_SHORT, 2 * count * _WIDTHS[-1]):
+    is_known = isinstance(vocab_size, int)  # not of the candidates of a shortlist
+    count = min(count, beams * vocab_size) if is_known else count
+    if not is_known or vocab_size <= max(_SHORT, 2 * count * _WIDTHS[-1]):
         scores_BKV = _without(scores_BKV, ops.arange(vocab_size), banned)
         sums = scores_BKV + ops.expand_dims(offsets_BK, 2)
         sums, places = ops.top_k(reshape(sums, (batch, beams * vocab_size)), count)

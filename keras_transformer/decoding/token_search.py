@@ -271,7 +271,7 @@ class Greedy(TokenSearch):
                 chosen = argmax(constraints.without_controls(logits))
                 return constraints.forced(chosen, position)
             guide = constraints.guiding_logits(logits, position, output_ids)
-            banned = constraints.banned(logits.shape[-1], position, output_ids)
+            banned = constraints.banned(ops.shape(logits)[-1], position, output_ids)
             return argmax(ops.where(banned, IMPOSSIBLE, guide))
 
         return choose

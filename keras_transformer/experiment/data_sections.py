@@ -72,6 +72,10 @@ class DataSection(_NamesCorpus):
             `source` or `tsv`.
         temperature: An epoch has their pairs in proportion to this root of their number, in the
             place of a `weight` of each: 1 as they are, 5 nearly equal.
+        distilled: A folder that `keras-transformer distil` has made of these corpora: its pairs,
+            whose targets teachers have written, are trained on in their place. Validation stays.
+        original_weight: How often an epoch has the original pairs too, where there is `distilled`:
+            1 is once, beside the others, and a source's `weight` multiplies it.
     """
 
     invalid: str = "error"
@@ -79,21 +83,36 @@ class DataSection(_NamesCorpus):
     imported: str | None = None
     sources: tuple[SourceSection, ...] | None = None
     temperature: float | None = None
+    distilled: str | None = None
+    original_weight: float | None = None
+
+    FOLDERS = ("distilled",)
 
     def __post_init__(self):
+        self._check_distilled()
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"`data.temperature` must be positive. Received: {self.temperature}")
         if self.sources is not None:
             self._check_sources()
         elif self.imported is None:
             _check_corpus(self, "data")
-        elif any(getattr(self, name) for name in self.PATHS):
+        elif any(getattr(self, name) for name in (*self.PATHS, *self.FOLDERS)):
             raise ValueError(
                 "`data.imported` goes without a corpus: write an experiment of your own, with "
                 f"`training.start_from`. Received: imported={self.imported!r}"
             )
         check_choice(("error", "skip"), **{"data.invalid": self.invalid})
         check_least(2, max_length=self.max_length)
+
+    def _check_distilled(self):
+        weight = self.original_weight
+        if weight is not None and not 0 < weight < float("inf"):
+            raise ValueError(f"`data.original_weight` must be positive. Received: {weight}")
+        if weight is not None and self.distilled is None:
+            raise ValueError(
+                "`data.original_weight` goes with `data.distilled`. "
+                f"Received: original_weight={weight}, distilled=None"
+            )
 
     def _check_sources(self):
         own = [

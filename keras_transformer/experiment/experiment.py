@@ -11,6 +11,7 @@ import tomli_w
 
 from keras_transformer.arguments import check_name
 from keras_transformer.config import TransformerConfig
+from keras_transformer.data.distilled import open_distilled
 from keras_transformer.evaluation import TextScorer
 from keras_transformer.experiment.data_sections import DataSection
 from keras_transformer.experiment.sections import (
@@ -33,7 +34,7 @@ class Experiment:
 
     - `[data]`: `source` and `target`, or `tsv`; `valid_source` and `valid_target`, or
       `valid_tsv`; `format`, `source_key`, `target_key`, `split`, `valid_split`, `invalid`,
-      `max_length`, `temperature`; or several `[[data.sources]]`
+      `max_length`, `temperature`, `distilled`, `original_weight`; or several `[[data.sources]]`
     - `[tokenizer]`: `type`, `joint`, `vocab_size`, `file`, `target_file`, `model_type`,
       `character_coverage`, `byte_fallback`, `split_digits`, `normalization`, `max_sentences`,
       `min_count`, `joiner`
@@ -42,9 +43,9 @@ class Experiment:
       and no `preset` they replace the fields of that folder's model.
     - `[training]`: `start_from`, `freeze`, `max_minutes`, `max_epochs`, `batch_tokens`, `buckets`,
       `pack`, `accumulate_batches`, `schedule`, `warmup_steps`, `learning_rate_scale`,
-      `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `clipnorm`, `ema`,
-      `seed`, `jit_compile`, `average_checkpoints`, `save_every_steps`, `score_every_epochs`,
-      `best_by`, `patience`, `strategy`
+      `learning_rate`, `optimizer`, `weight_decay`, `label_smoothing`, `r_drop`, `teacher_weight`,
+      `teacher_temperature`, `clipnorm`, `ema`, `seed`, `jit_compile`, `average_checkpoints`,
+      `save_every_steps`, `score_every_epochs`, `best_by`, `patience`, `strategy`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
       `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
       `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
@@ -100,6 +101,12 @@ class Experiment:
                     f"`model.{name}` is given by the tokenizer and must be left out. "
                     f"Received: {name}={self.model[name]!r}"
                 )
+        if self.training.teacher_weight and (self.data.sources or self.data.original_weight):
+            raise ValueError(
+                "`training.teacher_weight` goes with one corpus, which teachers know. "
+                f"Received: {len(self.data.sources or ())} sources, "
+                f"original_weight={self.data.original_weight}"
+            )
         if not self.inherits_model:  # or what it inherits would be missing
             self._check_config()
 
@@ -180,6 +187,8 @@ class Experiment:
                 path = getattr(section, name)
                 if path and not path.startswith("tfds:"):
                     check_file(path)
+        if self.data.distilled:
+            open_distilled(self.data.distilled, len(self.data.corpora))
         if self.training.score_every_epochs:
             TextScorer()
 
@@ -305,7 +314,8 @@ def _checked(name, value, kind):
 def _resolve_paths(name, section, folder):
     """Makes the paths of a section absolute."""
     if isinstance(section, dict):
-        for key in getattr(_section_types()[name], "PATHS", ()):
+        kind = _section_types()[name]
+        for key in (*getattr(kind, "PATHS", ()), *getattr(kind, "FOLDERS", ())):
             value = section.get(key)
             if value and isinstance(value, str) and value != "-" and not value.startswith("tfds:"):
                 section[key] = os.path.abspath(folder / value)

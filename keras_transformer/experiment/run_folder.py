@@ -14,7 +14,12 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.figures import best_figures
 from keras_transformer.experiment.tokenizers import Tokenizers
-from keras_transformer.presets.folder import CONFIG_FILE, EXPERIMENT_FILE, SAMPLES_FILE
+from keras_transformer.presets.folder import (
+    CONFIG_FILE,
+    EXPERIMENT_FILE,
+    SAMPLES_FILE,
+    SHORTLIST_FILE,
+)
 from keras_transformer.presets.record import MODEL_FILE, RECORD_FILE, check_record, write_record
 from keras_transformer_runner.atomic import TargetInUseError, locked, new_folder
 from keras_transformer_runner.folders import received
@@ -24,6 +29,7 @@ from keras_transformer_runner.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from keras_transformer.decoding import BeamSearch, Greedy, Sampling
+    from keras_transformer.decoding.shortlist import Shortlist
     from keras_transformer.models import Transformer
     from keras_transformer.translation import Translator
 
@@ -49,6 +55,7 @@ class Run:
         experiment: The `Experiment` that made it.
         samples: Some source sentences of its corpus, to compare an exported model on.
         figures: Its best figures on the validation set, as text by name.
+        shortlist: A `Shortlist` that its translator is to have, or `None`.
 
     Example:
         >>> from keras_transformer.experiment import Run
@@ -81,6 +88,7 @@ class Run:
     experiment: Experiment
     samples: tuple[str, ...]
     figures: dict[str, str] = dataclasses.field(default_factory=dict)
+    shortlist: "Shortlist | None" = None
 
     @property
     def strategy(self) -> "Greedy | BeamSearch | Sampling":
@@ -89,13 +97,7 @@ class Run:
 
     def with_decoding(self, **changes: Any) -> "Run":
         """The same run with other values in the experiment's `[decoding]`; `None` changes none."""
-        changes = {name: value for name, value in changes.items() if value is not None}
-        decoding = self.experiment.decoding
-        if "beam_size" in changes and "strategy" not in changes and decoding.strategy != "sampling":
-            changes["strategy"] = None  # which presets and imported runs name: the size chooses it
-            if changes["beam_size"] == 1:
-                changes = {**dict.fromkeys(decoding.OF_BEAM), **changes}
-        decoding = dataclasses.replace(decoding, **changes)
+        decoding = self.experiment.decoding.with_changes(**changes)
         experiment = dataclasses.replace(self.experiment, decoding=decoding)
         return dataclasses.replace(self, experiment=experiment)
 
@@ -127,6 +129,32 @@ class Run:
         if target is not None:
             changes["target_tokenizer"] = self.target_tokenizer.with_prefix(target)
         return dataclasses.replace(self, **changes)
+
+    @property
+    def tokenizers_fingerprint(self) -> str:
+        """Names the vocabularies, which a shortlist belongs to."""
+        return f"{self.tokenizer.fingerprint} {self.target_tokenizer.fingerprint}"
+
+    @property
+    def shortlist_fields(self) -> tuple[str, ...]:
+        """What names the shortlist that translations depend on; nothing without one."""
+        return () if self.shortlist is None else (self.shortlist.fingerprint,)
+
+    def with_shortlist(self, run_dir: os.PathLike | str) -> "Run":
+        """The same run, which translates with the shortlist of its folder.
+
+        Args:
+            run_dir: The folder, where `keras-transformer shortlist` has written one.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if it is damaged, or was made for other vocabularies.
+        """
+        from keras_transformer.decoding.shortlist import Shortlist
+
+        path = Path(run_dir) / SHORTLIST_FILE
+        shortlist = Shortlist.load(path, owner=self.tokenizers_fingerprint)
+        return dataclasses.replace(self, shortlist=shortlist)
 
     @property
     def max_source_length(self) -> int:
@@ -171,6 +199,7 @@ class Run:
             target_tokenizer=self.target_tokenizer,
             max_source_length=self.max_source_length,
             jit_compile=jit_compile,
+            shortlist=self.shortlist,
         )
 
     def save_to_preset(
@@ -254,6 +283,15 @@ def check_finished(run_dir):
     if not (Path(run_dir) / MODEL_FILE).is_file():
         raise FileNotFoundError(
             f"a run must be finished (hold {MODEL_FILE}); train it again to let it go on. "
+            f"Received: {run_dir}"
+        )
+
+
+def check_shortlist(run_dir):
+    """Raises a `FileNotFoundError` unless the shortlist of a run has been made."""
+    if not (Path(run_dir) / SHORTLIST_FILE).is_file():
+        raise FileNotFoundError(
+            f"--shortlist needs {SHORTLIST_FILE}: run `keras-transformer shortlist` first. "
             f"Received: {run_dir}"
         )
 

@@ -30,6 +30,7 @@ SCHEDULES = ("paper", "inverse_sqrt")
 OPTIMIZERS = ("adam", "adamw")
 BEST_BY = ("loss", "bleu", "chrf")
 STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+DISTRIBUTIONS = ("none", "data_parallel", "model_parallel")
 _BLOCK = re.compile(r"(encoder|decoder)_(0|[1-9]\d*)")
 # What `freeze` may name; beside these a block, such as `encoder_0`.
 FREEZABLE = (
@@ -140,6 +141,9 @@ class TrainingSection:
         weight_decay: Of `"adamw"`.
         label_smoothing: Of the loss.
         r_drop: Weight of the R-Drop loss; 0 for none. Doubles the work of a step.
+        teacher_weight: Weight of the teachers' probabilities in the loss, of `data.distilled` made
+            with `--probabilities`; what is left is that of the labels. 0 for labels alone.
+        teacher_temperature: What the logarithms of both sides are divided by in that part.
         clipnorm: Global norm to clip gradients to; none when left out.
         ema: Momentum of an exponential moving average of the weights, which is what is validated
             and kept; none when left out.
@@ -151,8 +155,12 @@ class TrainingSection:
             chrF join the metrics of the epoch; 0 for none.
         best_by: What the best snapshot is chosen by: `"loss"`, `"bleu"` or `"chrf"`.
         patience: Stop after this many epochs without a better `best_by`; never when left out.
-        strategy: How several devices share the work: `"mirrored"` (all of this machine),
-            `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
+        strategy: How several devices share the work on TensorFlow: `"mirrored"` (all of this
+            machine), `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
+        distribution: How all devices of this machine share it on JAX: `"data_parallel"` (the rows
+            of a batch), `"model_parallel"` (the weights too), or `"none"`.
+        model_devices: Devices that share one copy of the weights under `"model_parallel"`; all
+            when left out.
     """
 
     start_from: str | None = None
@@ -171,6 +179,8 @@ class TrainingSection:
     weight_decay: float = 0.0
     label_smoothing: float = 0.1
     r_drop: float = 0.0
+    teacher_weight: float = 0.0
+    teacher_temperature: float = 1.0
     clipnorm: float | None = None
     ema: float | None = None
     seed: int = 1
@@ -181,6 +191,8 @@ class TrainingSection:
     best_by: str = "loss"
     patience: int | None = None
     strategy: str = "none"
+    distribution: str = "none"
+    model_devices: int | None = None
 
     PATHS = ("start_from",)
 
@@ -199,11 +211,15 @@ class TrainingSection:
             save_every_steps=1,
             score_every_epochs=0,
             patience=1,
+            model_devices=1,
             seed=0,
             r_drop=0,
             weight_decay=0,
         )
-        for name in ("max_minutes", "learning_rate_scale", "learning_rate", "clipnorm"):
+        for name in (
+            *("max_minutes", "learning_rate_scale", "learning_rate", "clipnorm"),
+            "teacher_temperature",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`training.{name}` must be positive. Received: {value}")
@@ -217,6 +233,7 @@ class TrainingSection:
         check_choice(OPTIMIZERS, **{"training.optimizer": self.optimizer})
         check_choice(BEST_BY, **{"training.best_by": self.best_by})
         check_choice(STRATEGIES, **{"training.strategy": self.strategy})
+        check_choice(DISTRIBUTIONS, **{"training.distribution": self.distribution})
         for part in self.freeze or ():
             if not _BLOCK.fullmatch(part):
                 check_name("a part of `training.freeze`", part, FREEZABLE)
@@ -239,18 +256,31 @@ class TrainingSection:
                 "`training.weight_decay` goes with the optimizer 'adamw'. "
                 f"Received: optimizer={self.optimizer!r}, weight_decay={self.weight_decay}"
             )
-        if self.strategy != "none" and self.accumulate_batches > 1:
+        if self.strategy != "none" and self.distribution != "none":
             raise ValueError(
-                "`training.accumulate_batches` does not go with a strategy: Keras cannot sum "
-                "gradients of replicas inside its condition. More replicas make larger batches. "
-                f"Received: strategy={self.strategy!r}, "
-                f"accumulate_batches={self.accumulate_batches}"
+                "`training.strategy` is of TensorFlow and `training.distribution` of JAX: one of "
+                f"them must be 'none'. Received: strategy={self.strategy!r}, "
+                f"distribution={self.distribution!r}"
+            )
+        if self.model_devices is not None and self.distribution != "model_parallel":
+            raise ValueError(
+                "`training.model_devices` goes with the distribution 'model_parallel'. Received: "
+                f"model_devices={self.model_devices}, distribution={self.distribution!r}"
             )
         if self.strategy == "multi_worker" and self.max_minutes is not None:
             raise ValueError(
                 "`training.max_minutes` does not go with the strategy 'multi_worker', whose "
                 "workers must stop at the same step: use `max_epochs`. "
                 f"Received: {self.max_minutes}"
+            )
+        if not 0 <= self.teacher_weight <= 1:
+            raise ValueError(
+                f"`training.teacher_weight` must be in [0, 1]. Received: {self.teacher_weight}"
+            )
+        if self.teacher_weight and (self.r_drop or self.pack):
+            raise ValueError(
+                "`training.teacher_weight` does not go with `r_drop` and `pack`. Received: "
+                f"r_drop={self.r_drop}, pack={self.pack}"
             )
         if self.best_by != "loss" and not self.score_every_epochs:
             raise ValueError(
@@ -330,6 +360,15 @@ class DecodingSection:
     def search_name(self) -> str:
         """The search's name, also where it is left out."""
         return self.strategy or ("beam" if self.beam_size > 1 else "greedy")
+
+    def with_changes(self, **changes: Any) -> "DecodingSection":
+        """The section with other values; `None` changes none."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if "beam_size" in changes and "strategy" not in changes and self.strategy != "sampling":
+            changes["strategy"] = None  # which presets and imported runs name: the size chooses it
+            if changes["beam_size"] == 1:
+                changes = {**dict.fromkeys(self.OF_BEAM), **changes}
+        return dataclasses.replace(self, **changes)
 
     def search(self) -> "Greedy | BeamSearch | Sampling":
         """The search.

@@ -115,7 +115,8 @@ def read_arrays(path: os.PathLike | str) -> Arrays:
     Raises:
         FileNotFoundError: if there is no such file, or the folder holds no checkpoint.
         ValueError: if a file is damaged or not of one of these formats, holds something else than
-            tensors by name, or there is more than one `.npz` to choose from.
+            tensors by name, or is a pointer of Git LFS, or there is more than one `.npz` to choose
+            from.
 
     Example:
         >>> from keras_transformer.interop.arrays import read_arrays
@@ -131,6 +132,21 @@ def read_arrays(path: os.PathLike | str) -> Arrays:
         return Arrays(_several(file) if file.name.endswith(_INDEX) else _one(file), path)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+def content_of(file: Path, size: int = -1) -> bytes:
+    """The content of a file that others have made, or its first `size` bytes.
+
+    Raises:
+        ValueError: if it is what a clone without Git LFS has in the place of a large file.
+    """
+    with open(file, "rb") as stream:
+        content = stream.read(size)
+    if content.startswith(b"version https://git-lfs.github.com/spec/"):
+        raise ValueError(
+            "a file must be there itself: get it by `git lfs pull`. Received: a pointer of Git LFS"
+        )
+    return content
 
 
 def _file_of(folder):
@@ -152,6 +168,7 @@ def _file_of(folder):
 
 
 def _one(file):
+    content_of(file, 64)  # no pointer
     if file.suffix == ".safetensors":
         return _safetensors(file)
     if file.suffix == ".npz":

@@ -158,8 +158,9 @@ def _set_weights(spec, model, max_length):
             _set_norm(side.layernorm_embedding, model.get_layer(layer))
         if config.residual == "pre":
             _set_norm(side.layer_norm, model.get_layer(f"{name}_norm"))
-        for index, layer in enumerate(side.layer):
-            block = model.get_layer(f"{name}_{index}")
+        # It ties no layers: what comes several times is written as often.
+        for number, layer in zip(getattr(config, f"{name}_blocks"), side.layer, strict=True):
+            block = model.get_layer(f"{name}_{number}")
             _set_self_attention(layer.self_attention, block)
             if name == "decoder":
                 _set_cross_attention(layer.attention, block)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.decoding.shortlist import Shortlist
+from keras_transformer_runner.lines import read_lines
+
 _MOST_FREQUENT = 2**24  # more than any vocabulary has
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = 6  # numbers of 8 bytes: mark, checksum, counts of frequent and best ids, two lengths
@@ -14,10 +17,10 @@ _HEADER = 6  # numbers of 8 bytes: mark, checksum, counts of frequent and best i
 class LexicalShortlist:
     """The target ids that a sentence may need, by the ids of its source.
 
-    They are the most frequent ids and those that a dictionary has for each source id; for
-    `allowed_ids` of `decode` and `Translator`, which makes translating a student's vocabulary
-    cheaper on a CPU. Marian takes the ids of all sentences of a batch, and fills them up to a
-    multiple of eight; here each sentence has its own, so that no batch mate changes it.
+    They are the most frequent ids and those that a dictionary has for each source id. `shortlist`
+    makes of them what a `Translator` takes. Marian takes the ids of all sentences of a batch, and
+    fills them up to a multiple of eight; here each sentence has its own, so that no batch mate
+    changes it.
 
     The format is that of `BinaryShortlistGenerator` in marian-dev (`lex.*.s2t.bin`). Its checksum
     is not looked at, but its bounds are.
@@ -76,3 +79,75 @@ class LexicalShortlist:
         for token in known:
             found.update(self._ids[self._starts[token] : self._starts[token + 1]].tolist())
         return sorted(found | known if self.joint_vocabulary else found)
+
+    def shortlist(self, source_size: int, target_size: int) -> Shortlist:
+        """The same as a `Shortlist`, for a model with vocabularies of these sizes.
+
+        Raises:
+            ValueError: if the file is of larger ones.
+        """
+        count = len(self._starts) - 1
+        if count > source_size:
+            raise ValueError(
+                f"the shortlist must be for at most {source_size} source ids. Received: {count}"
+            )
+        bounds = zip(self._starts[:-1], self._starts[1:], strict=True)
+        lists = [self._ids[start:end].astype("int64") for start, end in bounds]
+        return Shortlist(
+            range(min(self._frequent, target_size)),
+            [*lists, *[[]] * (source_size - count)],
+            target_size=target_size,
+            joint=self.joint_vocabulary,
+        )
+
+
+def is_binary(path: os.PathLike | str) -> bool:
+    """Whether a file begins as those that `LexicalShortlist` reads."""
+    with open(path, "rb") as file:
+        return file.read(8) == _MAGIC.to_bytes(8, "little")
+
+
+def read_lex(path: os.PathLike | str, source_pieces, target_pieces) -> tuple[np.ndarray, ...]:
+    """The table of a dictionary in Marian's text format: a target, a source and P(target | source).
+
+    That is what `extract-lex` writes as `lex.s2t`. Lines of pieces that a vocabulary lacks, such as
+    of `NULL`, are left out.
+
+    Args:
+        path: The file, plain or gzip.
+        source_pieces, target_pieces: The pieces of the vocabularies, by id.
+
+    Returns:
+        Source ids, target ids and probabilities, for `Shortlist.from_scores`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if a line is none of this format, or no line is of the vocabularies.
+
+    Example:
+        >>> from keras_transformer.interop.lexical_shortlist import read_lex
+        >>> with open("lex.s2t", "w") as file:
+        ...     _ = file.write("Hund dog 0.9\\nNULL dog 0.1\\n")
+        >>> read_lex("lex.s2t", ["<pad>", "dog"], ["<pad>", "Katze", "Hund"])
+        (array([1]), array([2]), array([0.9]))
+    """
+    sources, targets = (
+        {piece: token for token, piece in enumerate(pieces)}
+        for pieces in (source_pieces, target_pieces)
+    )
+    rows = []
+    for number, line in enumerate(read_lines(path, plain=True), start=1):
+        try:
+            target, source, probability = line.split()
+            probability = float(probability)
+        except ValueError as error:
+            raise ValueError(
+                "a line of a lexicon must be a target, a source and a probability. "
+                f"Received: {path}, line {number}: {line[:80]!r}"
+            ) from error
+        if source in sources and target in targets:
+            rows.append((sources[source], targets[target], probability))
+    if not rows:
+        raise ValueError(f"{path} must hold pieces of the vocabularies. Received: none of them")
+    source_ids, target_ids, probabilities = zip(*rows, strict=True)
+    return np.array(source_ids), np.array(target_ids), np.array(probabilities)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.sections import DecodingSection
 from keras_transformer.interop import marian_layout
-from keras_transformer.interop.arrays import Arrays, read_arrays
+from keras_transformer.interop.arrays import Arrays, content_of, read_arrays
 from keras_transformer.interop.marian_yaml import read_settings, read_vocabulary
 from keras_transformer.interop.pretrained import Pretrained, Report
 from keras_transformer.interop.settings import Settings
@@ -211,7 +211,7 @@ def _with_pieces(side, path):
 
 def _read_vocabulary(path, pieces):
     try:
-        table = PieceTable.read(pieces.read_bytes())
+        table = PieceTable.read(content_of(pieces))
     except ValueError as error:
         raise ValueError(f"{pieces}: {error}") from error
     if path == pieces:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from keras_transformer.arguments import check_name
 from keras_transformer.interop import fast_tokenizer
+from keras_transformer.interop.arrays import content_of
 from keras_transformer_runner.tokenizers import BytesTokenizer, Tokenizer
 from keras_transformer_runner.tokenizers.base import SpecialIds, check_special_ids
 from keras_transformer_runner.tokenizers.renumbered import CONTROL, UNKNOWN, PieceTable, renumbered
@@ -87,7 +88,7 @@ class _Folder:
                 raise FileNotFoundError(f"a tokenizer's file must exist. Received: {path}")
             return default
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(content_of(path))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: a tokenizer's file must be JSON ({error})") from error
         if not isinstance(content, dict):
@@ -118,7 +119,7 @@ class _Folder:
         if not path.is_file():
             raise FileNotFoundError(f"a tokenizer's folder must hold {name}. Received: {self.path}")
         try:
-            return PieceTable.read(path.read_bytes())
+            return PieceTable.read(content_of(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

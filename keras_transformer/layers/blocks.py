@@ -26,6 +26,7 @@ from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
 from keras_transformer.layers.masks import checked_padding
 from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.normalization import normalization_of, normalized
+from keras_transformer.layers.rematerialization import recomputed
 from keras_transformer.typing import Tensor
 
 
@@ -45,6 +46,8 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         *("use_residual", "use_feed_forward", "use_bias", "feed_forward_bias"),
         *("attention_score", "rotary", "attention_chunk", "attention_window"),
     )
+
+    rematerialize = False  # which `training.rematerialize` sets; not in the config
 
     def __init__(
         self,
@@ -109,6 +112,12 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
             **{name: getattr(self, name) for name in self.OPTIONS},
             "activation": serialized_activation(self.activation),
         }
+
+    def _run(self, apply, inputs, tensors, **options):
+        """`apply(inputs, **tensors, **options)`, whose inside may be computed again: the call."""
+        if self.rematerialize and options["training"] and not options["return_attention_scores"]:
+            return recomputed(self, apply, inputs, tensors, **options)
+        return apply(inputs, **tensors, **options)
 
     def _residual(
         self, x, sublayer, norm_layer, dropout, block_inputs=None, padding_mask=None, training=False
@@ -265,6 +274,23 @@ class EncoderBlock(TransformerBlock):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor:
+        tensors = dict(attention_mask=attention_mask, attention_bias=attention_bias)
+        tensors.update(position_bias=position_bias, padding_mask=padding_mask)
+        options = dict(return_attention_scores=return_attention_scores, training=training)
+        options.update(use_causal_mask=use_causal_mask)
+        return self._run(self._apply, inputs, tensors, **options)
+
+    def _apply(
+        self,
+        inputs,
+        attention_mask,
+        attention_bias,
+        position_bias,
+        padding_mask,
+        use_causal_mask,
+        return_attention_scores,
+        training,
+    ):
         def attend(states):
             return self.self_attention(
                 states,

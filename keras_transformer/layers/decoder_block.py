@@ -166,10 +166,27 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor:
-        options = dict(return_attention_scores=return_attention_scores, training=training)
         masks = dict(attention_mask=attention_mask, attention_bias=attention_bias)
         masks["position_bias"] = position_bias
         self._check_masks(segment_starts, **masks)
+        tensors = dict(memory=memory, memory_mask=memory_mask, padding_mask=padding_mask, **masks)
+        options = dict(return_attention_scores=return_attention_scores, training=training)
+        return self._run(
+            self._apply, inputs, {**tensors, "segment_starts": segment_starts}, **options
+        )
+
+    def _apply(
+        self,
+        inputs,
+        memory,
+        memory_mask,
+        padding_mask,
+        segment_starts,
+        return_attention_scores,
+        training,
+        **masks,
+    ):
+        options = dict(return_attention_scores=return_attention_scores, training=training)
 
         def look_back(states):
             if self.recurrence is not None:

@@ -1,5 +1,7 @@
 """Dropout whose mask is a hash of the element's index and a seed."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -89,6 +91,7 @@ class Dropout(BaseLayer, keras.layers.Layer):
         self.seed_generator = None
         if rate > 0:  # named, as Keras would number it by creation
             self.seed_generator = keras.random.SeedGenerator(seed, name=f"{self.name}_seed")
+        self._drawn = ()  # the seed that `drawn` gives
         self.supports_masking = True
         self.built = True
 
@@ -97,7 +100,18 @@ class Dropout(BaseLayer, keras.layers.Layer):
 
     def next_seed(self, training):
         """The seed of the next mask, or `None` where nothing is dropped."""
+        if self._drawn:
+            return self._drawn[0]
         return self.seed_generator.next() if training and self.rate > 0 else None
+
+    @contextlib.contextmanager
+    def drawn(self, seed: Tensor | None) -> Iterator[None]:
+        """Within, `next_seed` is a seed that was drawn before."""
+        self._drawn = (seed,)
+        try:
+            yield
+        finally:
+            self._drawn = ()
 
     def drop(self, inputs, seed, part=None):
         """`inputs` with the mask of `seed`, or with that of a part, by the part's number."""

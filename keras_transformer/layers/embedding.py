@@ -22,6 +22,12 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
     deviation D^-0.5, which is what the tied output projection needs. No Keras mask is made: which
     ids are padding is the model's business, and a padding id may be any id.
 
+    Under a mixed policy the rows are looked up and scaled in float32 and then cast, so that the
+    gradients of an id that occurs often are summed in float32. The logits are a product in the
+    compute dtype, cast to float32: they have its resolution, and take half the memory of a float32
+    product in training. With `dtype="float32"` the layer has both in float32, in a model of any
+    policy: `model.token_embeddings["output"].dtype_policy = "float32"`.
+
     Args:
         vocab_size: Rows V.
         dim: Width D.
@@ -72,6 +78,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             name="embeddings",
             shape=(self.vocab_size, self.dim),
             initializer=self.embeddings_initializer,
+            autocast=False,
         )
         if self.has_output_bias:
             self.output_bias = self.add_weight(
@@ -89,6 +96,8 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         rows = ops.take(self.embeddings, ops.reshape(ids, (-1,)), axis=0)
         scale = math.sqrt(self.dim) if self.embedding_scale is None else self.embedding_scale
         rows = rows if scale == 1 else rows * scale
+        # Cast last: the gradients of an id's many places are then summed in the variable's dtype.
+        rows = ops.cast(rows, self.compute_dtype)
         return reshape(rows, (*ops.shape(ids), self.dim))
 
     def vocab_first_logits(self, states: Tensor) -> Tensor:
@@ -135,7 +144,8 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
 
     def _logits(self, states):
         kernel = prepacked.kernel_of(self)
-        kernel = ops.transpose(self.embeddings) if kernel is None else kernel
+        if kernel is None:
+            kernel = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
         leading = ops.shape(states)[:-1]
         states = states if self.output_bias is None else unfolded(states)
         logits = prepacked.product(ops.reshape(states, (-1, self.dim)), kernel)

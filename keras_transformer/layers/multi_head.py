@@ -28,6 +28,7 @@ from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.chunked_attention import attend_in_chunks, attend_in_windows
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
+from keras_transformer.layers.lowering.head_layout import layout_by_head, project_by_head
 from keras_transformer.layers.lowering.tracing import at_run_time, unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
 from keras_transformer.layers.positions import rotate
@@ -291,20 +292,26 @@ class MultiHeadSelfAttention(MultiHeadAttention):
 
     def _project(self, inputs, positions_T):
         """Queries (B, N, T, H), keys (B, N, T, H) and values (B, N, T, U)."""
-        states = self.query_key_value(inputs)
-        if self.key_dim == self.value_dim:
-            # All heads in one transpose, and then three equal parts: fewer and faster ops.
-            heads = split_heads(states, 3 * self.num_heads)
-            query_BNTH, key_BNTH, value_BNTU = ops.split(heads, 3, axis=1)
+        layout = layout_by_head(self.query_key_value)
+        if layout is not None:
+            widths = (self.key_dim, self.key_dim, self.value_dim)
+            parts = project_by_head(self.query_key_value, inputs, self.num_heads, widths, layout)
         else:
-            width = self.num_heads * self.key_dim
-            query, key, value = ops.split(states, [width, 2 * width], axis=-1)
-            query_BNTH = split_heads(query, self.num_heads)
-            key_BNTH = split_heads(key, self.num_heads)
-            value_BNTU = split_heads(value, self.num_heads)
+            parts = self._split(self.query_key_value(inputs))
+        query_BNTH, key_BNTH, value_BNTU = parts
         if self.rotary:
             query_BNTH, key_BNTH = rotate(query_BNTH, positions_T), rotate(key_BNTH, positions_T)
         return query_BNTH, key_BNTH, value_BNTU
+
+    def _split(self, states):
+        """(B, T, N (2H + U)) -> (B, N, T, H) twice and (B, N, T, U)."""
+        if self.key_dim == self.value_dim:
+            # All heads in one transpose, and then three equal parts: fewer and faster ops.
+            heads = split_heads(states, 3 * self.num_heads)
+            return ops.split(heads, 3, axis=1)
+        width = self.num_heads * self.key_dim
+        parts = ops.split(states, [width, 2 * width], axis=-1)
+        return [split_heads(part, self.num_heads) for part in parts]
 
     def _mask(self, inputs, mask, bias, position_bias, causal):
         sizes = self._sizes(inputs, inputs)

@@ -146,6 +146,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
             name="embeddings",
             shape=(self.max_positions, input_shape[-1]),
             initializer=self.embeddings_initializer,
+            autocast=False,
         )
 
     def call(
@@ -155,6 +156,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
             self._check(inputs.shape[1], first_position)
             positions = first_position + _counted(ops.shape(inputs)[1], first_position)
         rows = ops.take(self.embeddings, ops.minimum(positions, self.max_positions - 1), axis=0)
+        rows = ops.cast(rows, self.compute_dtype)  # after, as in `TokenEmbedding`
         known = ops.expand_dims(positions < self.max_positions, -1)
         return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
 

@@ -20,7 +20,7 @@ class Classifier(TransformerModel):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         check_size(num_classes=num_classes)
         embedding = token_embedding(config.vocab_size, config, dtype, "embedding", False)
-        blocks = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
+        blocks = encoder_blocks(config, config.encoder_blocks, "encoder", dtype)
         encoder = Stack(config, "source", embedding, blocks, dtype)
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         real_BS = masks.padding_mask(source_ids, config.pad_id)

@@ -43,7 +43,7 @@ class LanguageModel(TransformerModel):
         embedding = output = token_embedding(size, config, dtype, "embedding", is_tied)
         if not is_tied:
             output = token_embedding(size, config, dtype, "output_embedding", True)
-        blocks = encoder_blocks(config, config.decoder_layers, "decoder", dtype)
+        blocks = encoder_blocks(config, config.decoder_blocks, "decoder", dtype)
         decoder = Stack(config, "target", embedding, blocks, dtype)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         # No padding mask: pads follow the real tokens, and the causal mask hides them.

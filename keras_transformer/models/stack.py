@@ -33,7 +33,7 @@ class Stack:
         config: A `TransformerConfig`.
         side: `"source"` or `"target"`, the first part of layers' names.
         embedding: The side's `TokenEmbedding`.
-        blocks: Its `EncoderBlock`s or `DecoderBlock`s.
+        blocks: Its `EncoderBlock`s or `DecoderBlock`s; one may come several times.
         dtype: Dtype policy of the layers, or `None` for Keras' own.
     """
 
@@ -193,10 +193,11 @@ class Stack:
         return masks.padding_mask(ids, self.config.pad_id)
 
 
-def encoder_blocks(config, count, name, dtype):
-    """`count` blocks of self-attention and feed-forward network."""
+def encoder_blocks(config, numbers, name, dtype):
+    """Blocks of self-attention and feed-forward network; those of equal numbers are one."""
     options = _block_options(config, dtype)
-    return tuple(EncoderBlock(**options, name=f"{name}_{index}") for index in range(count))
+    made = {each: EncoderBlock(**options, name=f"{name}_{each}") for each in dict.fromkeys(numbers)}
+    return tuple(made[each] for each in numbers)
 
 
 def decoder_blocks(config, dtype):
@@ -204,8 +205,11 @@ def decoder_blocks(config, dtype):
     options = _block_options(config, dtype)
     if config.decoder_recurrence is not None:
         options.update(recurrence=config.decoder_recurrence, rotary=False, attention_window=None)
-    count = range(config.decoder_layers)
-    return tuple(DecoderBlock(**options, name=f"decoder_{index}") for index in count)
+    numbers = config.decoder_blocks
+    made = {
+        each: DecoderBlock(**options, name=f"decoder_{each}") for each in dict.fromkeys(numbers)
+    }
+    return tuple(made[each] for each in numbers)
 
 
 def token_embedding(vocab_size, config, dtype, name, makes_logits):
@@ -220,8 +224,11 @@ def token_embedding(vocab_size, config, dtype, name, makes_logits):
     )
 
 
-def step_logits(output, states, beams, vocab_first):
-    """The logits of `step`, of its states and a `TokenEmbedding`."""
+def step_logits(output, states, beams, vocab_first, candidates=None):
+    """The logits of `step`, of its states and a `TokenEmbedding`, or of its `CandidateOutput`."""
+    if candidates is not None:
+        logits = candidates.logits(states)
+        return logits if beams == 1 else ops.reshape(logits, (-1, 1, ops.shape(logits)[-1]))
     if vocab_first:
         return output.vocab_first_logits(states)
     logits = output(states, reverse=True)

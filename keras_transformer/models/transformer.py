@@ -9,6 +9,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import TokenEmbedding, masks
 from keras_transformer.models import packed_sequences
 from keras_transformer.models.base import TransformerModel, as_config
+from keras_transformer.models.candidates import CandidateOutput, candidate_output
 from keras_transformer.models.stack import (
     Stack,
     decoder_blocks,
@@ -70,7 +71,7 @@ class Transformer(TransformerModel):
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):
         config, dtype = as_config(config), kwargs.pop("dtype", None)
         source, target, output = _embeddings(config, dtype)
-        encoder = encoder_blocks(config, config.encoder_layers, "encoder", dtype)
+        encoder = encoder_blocks(config, config.encoder_blocks, "encoder", dtype)
         encoder = Stack(config, "source", source, encoder, dtype)
         decoder = Stack(config, "target", target, decoder_blocks(config, dtype), dtype)
         inputs = {
@@ -122,6 +123,7 @@ class Transformer(TransformerModel):
         beams=1,
         return_attention_scores=False,
         vocab_first=False,
+        candidates=None,
     ):
         """Logits of the token after each of `token_ids`, and the cache that holds them too.
 
@@ -136,19 +138,30 @@ class Transformer(TransformerModel):
                 source too, with beams (B, K, S): those that `decoding.align` reads, of the
                 config's `alignment_layer` and `alignment_head`.
             vocab_first: Whether the logits are to come as (V, B); T is 1 then.
+            candidates: What `candidate_output` gave, for logits (B, T, C) of these alone; or
+                `None`.
 
         Returns:
             (B, T, V) float32 logits, equal to those of the full pass, and the new `Cache`.
         """
         scores = [] if return_attention_scores else None
         states, cache = self._decoder.step(token_ids, cache, position, beams, scores)
-        logits = step_logits(self._output, states, beams, vocab_first)
+        logits = step_logits(self._output, states, beams, vocab_first, candidates)
         if not return_attention_scores:
             return logits, cache
         weights_BNTS = ops.cast(scores[alignment_layer(self.config)], "float32")
         head = self.config.alignment_head
         weights_BTS = ops.mean(weights_BNTS, axis=1) if head is None else weights_BNTS[:, head]
         return logits, cache, weights_BTS
+
+    def candidate_output(self, ids: Tensor, bias: Tensor) -> CandidateOutput:
+        """What makes `step` compute the logits of some ids alone.
+
+        Args:
+            ids: (C,) int32 in [0, V).
+            bias: (B, C) float32, added to the logits of each source.
+        """
+        return candidate_output(self._output, ids, bias)
 
     def attention_scores(
         self, source_ids: Tensor, target_ids: Tensor

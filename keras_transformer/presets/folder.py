@@ -12,6 +12,7 @@ CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"  # of a preset with tokenizers: its `[decoding]`
 SAMPLES_FILE = "samples.txt"
 CARD_FILE = "README.md"
+SHORTLIST_FILE = "shortlist.npz"  # of a run, by the command `shortlist`
 SOURCE_TOKENIZER = "tokenizer"
 TARGET_TOKENIZER = "target_tokenizer"
 

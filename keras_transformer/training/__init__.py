@@ -2,9 +2,12 @@
 
 from keras_transformer.experiment import Experiment, Run, learn_tokenizer, load_run
 from keras_transformer.training.checkpoint import TrainingCheckpoint
+from keras_transformer.training.distribution import with_rows_filled
+from keras_transformer.training.layouts import check_layouts, layout_map
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
 from keras_transformer.training.optimizer import AdamW, InverseSquareRootSchedule, PaperSchedule
+from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.run import train
 from keras_transformer.training.state import average_weights
 
@@ -21,7 +24,11 @@ __all__ = [
     "TokenMeanLoss",
     "TrainingCheckpoint",
     "average_weights",
+    "check_layouts",
+    "layout_map",
     "learn_tokenizer",
     "load_run",
+    "rematerialize",
     "train",
+    "with_rows_filled",
 ]

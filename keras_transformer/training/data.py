@@ -9,73 +9,22 @@ from keras_transformer.data import (
     JoinedCorpus,
     MixedCorpus,
     PreparedCorpus,
-    TaggedCorpus,
     batches_per_epoch,
     choose_buckets,
     evaluation_batches,
     join_tokenized,
-    open_corpus,
     pack_corpus,
     tokenize_corpus,
     training_batches,
-    weights_of_temperature,
 )
-from keras_transformer.experiment.data_sections import SourceSection
+from keras_transformer.data.scored import with_probabilities
+from keras_transformer.experiment.corpora import training_weights
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models.checked_data import Ids
-from keras_transformer.training.distribution import distributed, is_shared
+from keras_transformer.training.distribution import distributed, is_shared, with_rows_filled
 from keras_transformer_runner.streams import log
 
 _SAMPLES = 64
-
-
-def open_corpora(section):
-    """The training and the validation corpus (or `None`), both read through once.
-
-    Args:
-        section: A `DataSection`.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a corpus is not usable.
-    """
-    corpora = []
-    for name, prefix in (("training", ""), ("validation", "valid_")):
-        parts = [_open(section.invalid, each, prefix) for each in section.corpora]
-        parts = [part for part in parts if part is not None]
-        for part in parts:
-            place = f"{name}, {part.name}" if section.sources else name
-            log(f"{place}: {part.check()}")
-        if section.sources and parts:
-            parts = [JoinedCorpus(parts)]
-        corpora.append(parts[0] if parts else None)
-    return corpora
-
-
-def _open(invalid, section, prefix):
-    """The training or the validation corpus that a section names, or `None`."""
-    tsv, source, target = (
-        getattr(section, f"{prefix}{key}") for key in ("tsv", "source", "target")
-    )
-    if not (tsv or source):
-        return None
-    corpus = open_corpus(
-        tsv or source,
-        target,
-        format="tsv" if tsv else section.format,
-        source_key=section.source_key,
-        target_key=section.target_key,
-        split=getattr(section, f"{prefix}split"),
-        invalid=invalid,
-    )
-    if not isinstance(section, SourceSection):
-        return corpus
-    if isinstance(corpus, PreparedCorpus):
-        raise ValueError(
-            "a source of several must be text, not what `prepare` made of it. "
-            f"Received: {corpus.name}"
-        )
-    return corpus if section.tag is None else TaggedCorpus(corpus, section.tag.strip())
 
 
 def choose_samples(corpora, tokenizer, max_length):
@@ -127,15 +76,22 @@ def _tokenized(corpus, tokenizers, max_length, places, mix=join_tokenized):
 
 def _mixed(parts, section):
     """Tokenized corpora as one, in which an epoch has as many pairs of each as a section says."""
-    weights = [1.0 if each.weight is None else each.weight for each in section.corpora]
-    if section.temperature is not None:
-        weights = weights_of_temperature([len(part) for part in parts], section.temperature)
-    if all(weight == 1 for weight in weights):
+    weights = training_weights(section, [len(part) for part in parts])
+    if all(weight == 1 for weight in weights.values()):
         return join_tokenized(parts)
-    mixed = MixedCorpus(parts, weights)
-    for part, weight, each in zip(parts, weights, section.corpora, strict=True):
-        log(f"  {each.source or each.tsv}: {len(part):,} pairs, weight {weight:.3g}")
+    mixed = MixedCorpus(parts, list(weights.values()))
+    for part, (name, weight) in zip(parts, weights.items(), strict=True):
+        log(f"  {name}: {len(part):,} pairs, weight {weight:.3g}")
     return mixed
+
+
+def _scored(corpus, section, tokenizers):
+    """A tokenized corpus with what the teachers say of it."""
+    if section.distilled is None:
+        raise ValueError(
+            "`training.teacher_weight` goes with `data.distilled`. Received: distilled=None"
+        )
+    return with_probabilities(corpus, section.distilled, tokenizers)
 
 
 def _buckets(corpus, places):
@@ -157,6 +113,7 @@ class TrainingData:
         steps: Batches in an epoch.
         tokenizers: `Tokenizers`.
         strategy: The `tf.distribute.Strategy`, or `None`.
+        row_multiple: What the rows of a batch must divide by.
     """
 
     training: object
@@ -167,14 +124,17 @@ class TrainingData:
     steps: int
     tokenizers: Tokenizers
     strategy: object = None
+    row_multiple: int = 1
 
     @classmethod
-    def make(cls, experiment, corpora, tokenizers, strategy=None):
+    def make(cls, experiment, corpora, tokenizers, strategy=None, row_multiple=1):
         options, length = experiment.training, experiment.data.max_length
         places = experiment.model.get("max_positions")
         most = options.buckets[-1] if options.buckets else places
         mix = functools.partial(_mixed, section=experiment.data)
         training = _tokenized(corpora[0], tokenizers, length, most, mix)
+        if options.teacher_weight:
+            training = _scored(training, experiment.data, tokenizers)
         valid = _tokenized(corpora[1], tokenizers, length, places)
         buckets = options.buckets or _buckets(training, places)
         if options.pack:
@@ -199,7 +159,10 @@ class TrainingData:
             f"of the training step; left out: {training.skipped}"
         )
         of_valid = None if valid is None else _buckets(valid, places)
-        return cls(training, valid, options, buckets, of_valid, steps, tokenizers, strategy)
+        return cls(
+            *(training, valid, options, buckets, of_valid, steps, tokenizers, strategy),
+            row_multiple=row_multiple,
+        )
 
     def batches(self, epoch, step):
         """The training batches from step `step` of epoch `epoch`, without end."""
@@ -241,7 +204,7 @@ class TrainingData:
             )
             return batches.map(_given_twice) if self.options.r_drop else batches
 
-        return self._shared(make) if shared else make()
+        return self._shared(make) if shared else self._filled(make())
 
     @property
     def validation_steps(self):
@@ -254,11 +217,14 @@ class TrainingData:
 
     def _shared(self, make):
         if not is_shared(self.strategy):
-            return make()
+            return self._filled(make())
         source, target = self.tokenizers
         sizes = {"source_ids": source.vocab_size, "target_ids": target.vocab_size}
         ids = Ids(sizes, target.vocab_size, target.pad_id)
         return distributed(self.strategy, make, source.pad_id, ids)
+
+    def _filled(self, batches):
+        return with_rows_filled(batches, self.row_multiple, self.tokenizers.source.pad_id)
 
 
 def _given_twice(inputs, labels):

@@ -1,8 +1,14 @@
 """Where a run trains: one device, all of a machine, several machines, a TPU."""
 
 import time
+from typing import TYPE_CHECKING
 
 import keras
+
+from keras_transformer.arguments import check_size
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _WAIT_SECONDS = 600
 
@@ -17,8 +23,8 @@ def make_strategy(name):
         return None
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
-            "`training.strategy` needs the TensorFlow backend; on JAX set "
-            f"`keras.distribution.DataParallel()`. Received: strategy={name!r}, "
+            "`training.strategy` needs the TensorFlow backend; on JAX use "
+            f"`training.distribution`. Received: strategy={name!r}, "
             f"backend={keras.backend.backend()!r}"
         )
     import tensorflow as tf
@@ -41,6 +47,15 @@ def make_strategy(name):
 def is_shared(strategy):
     """Whether more than one replica takes part."""
     return strategy is not None and strategy.num_replicas_in_sync > 1
+
+
+def has_replicas():
+    """Whether a `tf.distribute` strategy of several replicas is the current one."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy() and is_shared(tf.distribute.get_strategy())
 
 
 def is_chief(strategy):
@@ -111,11 +126,51 @@ def _shares(batch, replicas, first, count, pad_id):
     import tensorflow as tf
 
     def split(array):
-        missing = -tf.shape(array)[0] % replicas
-        fill = tf.cast(pad_id if array.dtype.is_integer else 0, array.dtype)
-        paddings = [[0, missing], *[[0, 0]] * (array.shape.rank - 1)]
-        filled = tf.pad(array, paddings, constant_values=fill)
+        filled = _filled(array, replicas, pad_id)
         shares = tf.reshape(filled, tf.concat([[replicas, -1], tf.shape(array)[1:]], axis=0))
         return shares[first : first + count]
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
+
+
+def _filled(array, multiple, pad_id):
+    """An array of a batch with rows of pads, or weights of 0, behind its own."""
+    import tensorflow as tf
+
+    missing = -tf.shape(array)[0] % multiple
+    fill = tf.cast(pad_id if array.dtype.is_integer else 0, array.dtype)
+    paddings = [[0, missing], *[[0, 0]] * (array.shape.rank - 1)]
+    return tf.pad(array, paddings, constant_values=fill)
+
+
+def with_rows_filled(batches: "tf.data.Dataset", multiple: int, pad_id: int) -> "tf.data.Dataset":
+    """Fills batches up with rows of pads, so that their rows divide by the devices that share them.
+
+    No loss or metric of this package counts such a row, and dropout gives the others what it
+    gives them without.
+
+    Args:
+        batches: Of `(inputs, labels)` or `(inputs, labels, weights)`.
+        multiple: What rows must divide by.
+        pad_id: The id that fills them.
+
+    Returns:
+        A `tf.data.Dataset` of the same.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from keras_transformer.training import with_rows_filled
+        >>> ids = np.array([[5, 3], [6, 3], [7, 3]])
+        >>> batches = tf.data.Dataset.from_tensors(({"source_ids": ids}, ids))
+        >>> for _, labels in with_rows_filled(batches, multiple=2, pad_id=0):
+        ...     print(labels.numpy().tolist())
+        [[5, 3], [6, 3], [7, 3], [0, 0]]
+    """
+    import tensorflow as tf
+
+    check_size(multiple=multiple)
+    if multiple == 1:
+        return batches
+    return batches.map(
+        lambda *batch: tf.nest.map_structure(lambda array: _filled(array, multiple, pad_id), batch)
+    )

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_transformer.training.distribution import has_replicas
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
 from keras_transformer.training.optimizer import (
@@ -11,6 +12,8 @@ from keras_transformer.training.optimizer import (
     PaperSchedule,
     PerUpdate,
 )
+from keras_transformer.training.replica_updates import ReplicaAdam, ReplicaAdamW
+from keras_transformer.training.student import TeacherCrossEntropy
 
 
 def compile_model(model, training):
@@ -37,6 +40,8 @@ def _loss(training, pad_id):
     # With several batches an update, the divisor is in the weights of the batches.
     reduction = "mean" if training.accumulate_batches == 1 else "sum"
     options = (training.label_smoothing, pad_id, reduction)
+    if training.teacher_weight:
+        return TeacherCrossEntropy(training.teacher_weight, training.teacher_temperature, *options)
     if training.r_drop:
         return RDropCrossEntropy(training.r_drop, *options)
     return SmoothedCrossEntropy(*options)
@@ -67,6 +72,12 @@ def _optimizer(model, training):
     if training.ema is not None:
         # Keras averages after every batch, also where the weights have not changed.
         options.update(use_ema=True, ema_momentum=training.ema ** (1 / batches))
-    if training.optimizer == "adam":
-        return keras.optimizers.Adam(**options)
-    return AdamW(weight_decay=training.weight_decay, **options)
+    if training.optimizer == "adamw":
+        options.update(weight_decay=training.weight_decay)
+    return _optimizer_class(training.optimizer)(**options)
+
+
+def _optimizer_class(name):
+    if has_replicas():
+        return {"adam": ReplicaAdam, "adamw": ReplicaAdamW}[name]
+    return {"adam": keras.optimizers.Adam, "adamw": AdamW}[name]

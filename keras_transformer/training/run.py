@@ -12,6 +12,7 @@ import keras
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import PreparedCorpus
+from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.length import NOW, STOP_FILE, Extension, wanted_end
 from keras_transformer.experiment.run_folder import (
@@ -44,14 +45,15 @@ from keras_transformer.training.data import (
     TrainingData,
     choose_samples,
     make_tokenizers,
-    open_corpora,
 )
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.freezing import freeze
+from keras_transformer.training.layouts import check_backend, make_distribution, row_multiple
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
 from keras_transformer.training.state import average_weights, saved_progress
+from keras_transformer.training.student import Student
 from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
@@ -120,6 +122,7 @@ def train(
     if experiment.tokenizer.file:
         Tokenizers.make(experiment.tokenizer, ()).config_fields()
     strategy = make_strategy(experiment.training.strategy)
+    check_backend(experiment.training.distribution)
     with contextlib.ExitStack() as held:
         if is_chief(strategy):
             hold_folder(held, run_dir, experiment, resume, more_epochs)
@@ -137,11 +140,15 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
     corpora = open_corpora(experiment.data)
     tokenizers = _tokenizers(experiment, corpora[0], start, run_dir if resuming else None)
     config = experiment.config(**tokenizers.config_fields())
-    data = TrainingData.make(experiment, corpora, tokenizers, strategy)
+    distribution = make_distribution(experiment.training, config)
+    if distribution is not None:
+        held.enter_context(distribution.scope())
+    multiple = row_multiple(distribution)
+    data = TrainingData.make(experiment, corpora, tokenizers, strategy, multiple)
     # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)
-        model = Transformer(config)
+        model = (Student if experiment.training.teacher_weight else Transformer)(config)
         taken = take_over(start, model, tokenizers) if start else None
         freeze(model, experiment.training.freeze or ())
         compile_model(model, experiment.training)

@@ -7,10 +7,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 
-from keras_transformer.arguments import check_choice, check_size
+from keras_transformer.arguments import check_choice, check_flag, check_size
 from keras_transformer.outputs import Part, new_output
 from keras_transformer_runner.integrity import checksum
 from keras_transformer_runner.lines import one_line, read_lines
+from keras_transformer_runner.sentences import check_language, translate_texts
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
@@ -28,6 +29,10 @@ class FileFormat:
         source_key: The key of the text in an object.
         n_best: Translations a text, each with its score and whether the limit has cut it;
             JSON lines only.
+        whole_texts: Whether each object has a text of several sentences, which
+            `Translator.translate_text` translates; JSON lines only, without `n_best`. None is too
+            long.
+        language: That of whole texts, see `translate_text`.
         too_long: `"error"` stops at a text that is longer than the translator takes and names its
             line; `"skip"` gives it an empty translation.
 
@@ -43,6 +48,8 @@ class FileFormat:
     source_key: str = "source"
     n_best: int | None = None
     too_long: str = "error"
+    whole_texts: bool = False
+    language: str = ""
 
     def __post_init__(self):
         check_choice(FORMATS, format=self.format)
@@ -52,6 +59,23 @@ class FileFormat:
             raise ValueError(
                 "`n_best` needs a place for several translations: format 'jsonl'. "
                 f"Received: n_best={self.n_best}, format={self.format!r}"
+            )
+        check_flag(whole_texts=self.whole_texts)
+        if self.whole_texts:
+            self._check_whole_texts()
+        elif self.language:
+            raise ValueError(
+                f"`language` goes with `whole_texts`. Received: language={self.language!r}"
+            )
+
+    def _check_whole_texts(self):
+        check_language(self.language)
+        others = (self.format, self.n_best, self.too_long)
+        if others != ("jsonl", None, "error"):
+            raise ValueError(
+                "`whole_texts` needs the format 'jsonl', and goes without `n_best` and `too_long`. "
+                f"Received: format={self.format!r}, n_best={self.n_best}, "
+                f"too_long={self.too_long!r}"
             )
 
     def read(self, path: os.PathLike | str, seen=None) -> Iterator[tuple]:
@@ -90,16 +114,20 @@ class FileFormat:
         """The output lines of some `(number, text, record)`, in order.
 
         Args:
-            translator: A `Translator`, or any object with its `source_ids`, `translate` and
-                `translate_with_details`.
+            translator: A `Translator`, or any object with its `source_ids`, `translate`,
+                `translate_with_details` and, for whole texts, `fits`.
             items: A list.
 
         Raises:
             ValueError: if a text is too long and `too_long` is `"error"`, with its line.
         """
-        short = [item for item in items if self._fits(translator, *item[:2])]
+        short = items
+        if not self.whole_texts:
+            short = [item for item in items if self._fits(translator, *item[:2])]
         texts = [text for _, text, _ in short]
-        if self.n_best is None:
+        if self.whole_texts:
+            found = translate_texts(texts, translator.translate, translator.fits, self.language)
+        elif self.n_best is None:
             found = translator.translate(texts)
         else:
             found = [

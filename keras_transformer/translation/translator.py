@@ -10,13 +10,15 @@ from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding import Greedy, align, decode, score
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.shortlist import Shortlist, candidate_inputs, check_shortlist
 from keras_transformer.translation.copy_unknown import source_words, with_source_words
 from keras_transformer.translation.presets import TranslatorPresets
 from keras_transformer.translation.streaming import TokenStream
 from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
-from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size
+from keras_transformer_runner.sentences import translate_texts
+from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size, fits_size
 from keras_transformer_runner.translation import Translation
 
 
@@ -50,11 +52,15 @@ class Translator(TranslatorPresets):
             faster, and beam search on a CPU not. It takes seconds for each new size, so batches
             are filled up to a power of two of rows and a multiple of 16 columns. It pays off for
             many sentences.
+        shortlist: A `Shortlist`: only its candidates of a source are computed and chosen, which
+            makes a step cheaper; `None` for the whole vocabulary. Scores are of the candidates'
+            distribution then. A forced prefix need not be among them.
 
     Raises:
         TypeError: if `model` has no encoder or no decoder; a `LanguageModel` continues prompts
             with `decoding.generate`.
-        ValueError: if a tokenizer and the model disagree on the vocabulary or a special id.
+        ValueError: if a tokenizer or the shortlist and the model disagree on the vocabulary or a
+            special id.
 
     Example:
         >>> tokenizer = kt.BytesTokenizer()
@@ -86,6 +92,7 @@ class Translator(TranslatorPresets):
         max_source_length: int = 1024,
         replace_unknown: bool = False,
         jit_compile: bool = False,
+        shortlist: Shortlist | None = None,
     ):
         if not all(hasattr(model, name) for name in ("config", "encode", "start", "step")):
             raise TypeError(
@@ -99,6 +106,8 @@ class Translator(TranslatorPresets):
         )
         check_size(batch_size=batch_size, max_source_length=max_source_length)
         check_flag(replace_unknown=replace_unknown, jit_compile=jit_compile)
+        if shortlist is not None:
+            check_shortlist(shortlist, model.config)
         self.model = model
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer
@@ -111,6 +120,7 @@ class Translator(TranslatorPresets):
         )
         self.replace_unknown = replace_unknown
         self.jit_compile = jit_compile
+        self.shortlist = shortlist
         self.strategy.check_ids(model.config, model.config.target_size)
         # Graphs are traced when they first run: one that nobody calls costs nothing.
         self._score = compiled(functools.partial(score, model), model, 2)
@@ -147,6 +157,29 @@ class Translator(TranslatorPresets):
             for index, row in zip(chosen, self._content(result.ids), strict=True):
                 translations[index] = self._text(texts[index], sources[index], row)
         return translations
+
+    def translate_text(self, text: str, *, language: str = "") -> str:
+        """The translation of a text of several sentences, its line breaks and spaces kept.
+
+        It is split into sentences by the rule of docs/whole_texts.md, and one that is too long is
+        cut. All are translated as one list; each gets what `translate` gives it.
+
+        Args:
+            text: A `str`; an empty one gives an empty one.
+            language: A BCP 47 tag such as `"de"`, that of the text: its abbreviations end no
+                sentence.
+
+        Raises:
+            TypeError: if `text` or `language` is no string.
+            ValueError: if `language` is no such tag.
+            ImportError: if icu4py is not installed.
+        """
+        return translate_texts([text], self.translate, self.fits, language)[0]
+
+    def fits(self, text: str) -> bool:
+        """Whether a text has at most `max_source_length` tokens, EOS included."""
+        longest = self.max_source_length
+        return fits_size(text, longest) and len(self.tokenizer.encode(text)) < longest
 
     def translate_with_details(
         self,
@@ -291,7 +324,7 @@ class Translator(TranslatorPresets):
 
     @functools.cached_property
     def _stream(self):
-        return TokenStream(self.model, self.strategy, self.target_prefix_ids)
+        return TokenStream(self.model, self.strategy, self.target_prefix_ids, self.shortlist)
 
     def _searcher(self, search, *names):
         """The graph of a search, of source ids and of the inputs of `decode` of these names."""
@@ -302,6 +335,7 @@ class Translator(TranslatorPresets):
                 inputs = dict(zip(names, arrays, strict=True))
                 options = dict(jit_compile=jit_compile, for_this_cpu=True)
                 options["unscored_prefix"] = len(self.target_prefix_ids)
+                options |= candidate_inputs(self.shortlist, source_ids, self.model.config.pad_id)
                 return decode(self.model, source_ids, search, **options, **inputs)
 
             self._searches[search, names] = compiled(run, self.model, 1 + len(names), jit_compile)

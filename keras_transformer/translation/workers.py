@@ -75,6 +75,10 @@ class Workers:
         """The ids of one text, see `Translator.source_ids`."""
         return self._translator.source_ids(text)
 
+    def fits(self, text: str) -> bool:
+        """Whether a text is short enough, see `Translator.fits`."""
+        return self._translator.fits(text)
+
     def translate(self, texts: Sequence[str]) -> list[str]:
         """A translation for each text, in order."""
         return self._spread("translate", texts)

@@ -278,15 +278,18 @@ def check_text_size(text, max_length):
         text: What `Tokenizer.encode` is to read.
         max_length: The most tokens that may come of it, EOS included.
     """
-    most = BYTES_A_TOKEN * max_length
-    if not isinstance(text, str) or 4 * len(text) <= most:
-        return
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > most:
+    if isinstance(text, str) and not fits_size(text, max_length):
+        size = len(text.encode("utf-8", "surrogatepass"))
         raise ValueError(
             f"a text must have at most `max_source_length` = {max_length} tokens, and so at most "
-            f"{most} bytes. Received: {size} bytes, {text[:60]!r}…"
+            f"{BYTES_A_TOKEN * max_length} bytes. Received: {size} bytes, {text[:60]!r}…"
         )
+
+
+def fits_size(text, max_length):
+    """Whether a string has no more bytes than a text of so many tokens may have."""
+    most = BYTES_A_TOKEN * max_length
+    return 4 * len(text) <= most or len(text.encode("utf-8", "surrogatepass")) <= most
 
 
 def without_surrogates(text):

@@ -15,6 +15,7 @@ from keras_transformer.decoding import generation
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.experiment import load_run
 from keras_transformer_runner.atomic import locked
+from keras_transformer_runner.sentences import split_text
 
 
 @pytest.mark.smoke
@@ -100,6 +101,48 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
     assert cli.main([*command, "--n-best", "2", "--beam-size", "3"]) == 0
     first = json.loads(output.read_text().splitlines()[0])["translations"]
     assert len(first) == 2 and first[0]["score"] >= first[1]["score"]
+
+
+def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
+    """As texts, on standard input, from a file into another, in JSON lines."""
+    text = "Ba ke. Dr. Ba.  Ko\r\n\n\tgu ba!\n"
+    translator = load_run(run_dir).translator()
+    split = split_text(text, "en", translator.fits)
+    assert split.sentences[:3] == ("Ba ke.", "Dr. Ba.", "Ko")
+    expected = split.with_translations(translator.translate(list(split.sentences)))
+    assert translator.translate_text(text, language="en") == expected
+    assert translator.translate_text("") == ""
+    command = ["translate", str(run_dir)]
+    options = ["--text", "--language", "en"]
+    source = tmp_path / "in.txt"
+    source.write_bytes(text.encode())
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    for given, end in (([text, ""], "\n\n"), (["--input", str(source)], ""), ([], "")):
+        assert cli.main([*command, *given, *options]) == 0
+        assert capsys.readouterr().out == expected + end
+    command += [*options, "--input"]
+    output = tmp_path / "out"
+    assert cli.main([*command, str(source), "--output", str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}: {len(text):,} characters\n"
+    assert output.read_bytes() == expected.encode()
+    source.write_text(json.dumps({"source": text}))
+    output = tmp_path / "out.jsonl"
+    assert cli.main([*command, str(source), "--output", str(output), "--format", "jsonl"]) == 0
+    assert json.loads(output.read_text()) == {"source": text, "translation": expected}
+
+
+def test_what_is_wrong_with_whole_texts_is_told_first(fails, run_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "_load_run", functools.partial(pytest.fail, "too late"))
+    (tmp_path / "in.txt").write_text("ba\n")
+    line = fails("translate", run_dir, "ba", "--text", "--language", "english")
+    assert "`language` must be a BCP 47 tag such as 'de'" in line
+    assert "text file must exist" in fails("translate", run_dir, "--text", "--input", "no")
+    monkeypatch.setitem(sys.modules, "icu4py", None)
+    files = ("--input", tmp_path / "in.txt", "--output", tmp_path / "out")
+    for options in (files, ("ba",)):
+        line = fails("translate", run_dir, *options, "--text")
+        assert "whole texts need icu4py, the extra `sentences`" in line
 
 
 def test_a_prefix_is_chosen_by_pieces(fails, run_dir, capfd):

@@ -189,3 +189,11 @@ def test_an_experiment_without_a_corpus():
     values["data"]["valid_tsv"] = "x"
     with pytest.raises(ValueError, match="`data.imported` goes without a corpus"):
         Experiment.from_dict(values)
+
+
+@pytest.mark.parametrize("name", ["multi30k.toml", "multi30k_published.toml"])
+def test_an_example_stops_by_its_epochs_and_not_by_the_clock(repo_root, name):
+    """A slow machine then gets the same score, only later."""
+    training = Experiment.load(repo_root / "examples" / name).training
+    assert training.max_epochs is not None
+    assert training.max_minutes is None or training.max_minutes >= 60

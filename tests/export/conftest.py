@@ -158,6 +158,65 @@ def _device(model, tokenizer, texts, tmp_path_factory, mode):
     return SimpleNamespace(path=path, report=report)
 
 
+# --- The page --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def make_site(tmp_path_factory):
+    """Builds a site of an exported folder."""
+    import page
+
+    def make(folder, *options):
+        out = tmp_path_factory.mktemp("web") / "site"
+        done = page.build(folder, out, *options)
+        assert done.returncode == 0, done.stderr
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def fixed(trained, tokenizer, texts, tmp_path_factory):
+    """The folder of a page: signatures of fixed lengths alone."""
+    return _fixed(trained, tokenizer, texts, tmp_path_factory, "float32")
+
+
+@pytest.fixture(scope="session")
+def int8_fixed(trained, tokenizer, texts, tmp_path_factory):
+    """The same in 8 bits, beside the open signature, which the page leaves alone."""
+    return _fixed(trained, tokenizer, texts, tmp_path_factory, "int8", lengths_only=False)
+
+
+def _fixed(model, tokenizer, texts, tmp_path_factory, mode, lengths_only=True):
+    import page
+
+    from keras_transformer.export import export_litert
+
+    path = tmp_path_factory.mktemp("fixed") / mode
+    options = dict(lengths=page.PAGE_LENGTHS, lengths_only=lengths_only, mode=mode)
+    export_litert(model, tokenizer, path, samples=texts, **options)
+    return path
+
+
+@pytest.fixture(scope="session")
+def everything(texts, other_texts, odd_texts):
+    import page
+
+    return [*texts, *other_texts, *odd_texts, page.LEFT, "a" * 200]
+
+
+@pytest.fixture(scope="session")
+def expected(live, everything):
+    """Python's own answers."""
+    answers = []
+    for text in everything:
+        source_ids = live.source_ids(text)
+        target_ids = live.translate_ids([source_ids])[0]
+        text = live.target_tokenizer.decode(target_ids)
+        answers.append(dict(sourceIds=source_ids, targetIds=target_ids, text=text))
+    return answers
+
+
 @pytest.fixture(scope="module")
 def one_conversion_of_each_graph():
     """Within a file of tests, all modes of a model begin with the same float32 file."""

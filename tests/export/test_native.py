@@ -19,6 +19,7 @@ from native_core import (
     build,
     latin,
     made_up,
+    model_sum,
     run,
     unlatin,
     with_tokenizer,
@@ -162,9 +163,9 @@ def java(native_build, tmp_path_factory):
     done = run("javac", "-Xlint:all", "-Werror", "-encoding", "UTF-8", "-d", folder, *sources)
     assert done.returncode == 0, done.stderr
 
-    def java(device, method, lines, *options):
+    def java(device, method, lines, *weight_cache):
         command = ["java", "-Xcheck:jni", f"-Djava.library.path={native_build}", "-cp", folder]
-        command += ["-Dfile.encoding=UTF-8", "Lines", device, method, *options]
+        command += ["-Dfile.encoding=UTF-8", "Lines", device, method, *weight_cache]
         text = "\n".join(lines).encode()
         done = subprocess.run(command, input=text, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
@@ -175,12 +176,13 @@ def java(native_build, tmp_path_factory):
     return java
 
 
-def test_java(java, native_words, native_pieces):
+def test_java(java, native_words, native_pieces, tmp_path):
     texts = [text for text in TEXTS if "\n" not in text]
     runner = Runner(native_words)
     answers, checks = java(native_words, "translate", texts)
     assert answers == runner.translate(texts)
-    answers, _ = java(native_words, "stream", texts)
+    answers, _ = java(native_words, "stream", texts, tmp_path / "made" / "here")
+    assert len(list(tmp_path.glob("made/here/*.xnnpack*"))) == 2
     assert answers == ["|".join(runner.stream(text)) for text in texts]
     answers, _ = java(native_pieces, "n-best", texts)
     for answer, found in zip(
@@ -195,6 +197,7 @@ def test_java(java, native_words, native_pieces):
     expected = [
         failure + "no\U0001f600where/metadata.json must be a file. Received: No such file",
         failure + "`folder` must hold no NUL",
+        failure + "`weightCache` must hold no NUL",
         failure + "a source must have at most `max_source_length` = 512 tokens. Received: 602",
         "java.lang.NullPointerException",
         "java.lang.NullPointerException: `piece` must not be null",
@@ -211,13 +214,13 @@ def test_java(java, native_words, native_pieces):
 
 def test_java_does_what_its_model_does(java, native_language, native_classes, native_tags):
     texts = ["a b", "", "ca e\u0301 日本語", "a"]
-    answers, _ = java(native_language, "generate", texts, "no-checks")
+    answers, _ = java(native_language, "generate", texts)
     assert answers == [f"generate {text}" for text in Runner(native_language).generate(texts)]
     texts = ["a b", "ein Mann", "a"]
     for folder, is_by_token in ((native_classes, False), (native_tags, True)):
         runner = Runner(folder)
         labels = ",".join(runner.metadata.get("labels", [])).replace("\n", " ")
-        answers, _ = java(folder, "classify", texts, "no-checks")
+        answers, _ = java(folder, "classify", texts)
         for answer, wanted in zip(answers, runner.classify(texts), strict=True):
             *rows, last = answer.split("|")
             assert last == f"classify {str(is_by_token).lower()}"
@@ -241,8 +244,13 @@ def test_arm64(tmp_path, request):
     for name, least in {**least_of, "native_language": len(texts)}.items():
         folder = request.getfixturevalue(name)
         command = [qemu, "-cpu", "cortex-a76", "-L", root, built / "kt-translate", folder]
-        done = run(*command, input="".join(text + "\n" for text in texts), encoding="utf-8")
+        lines = "".join(text + "\n" for text in texts)
+        done = run(*command, input=lines, encoding="utf-8")
         assert done.returncode == 0, done.stderr[-2000:]
+        for _ in range(2):
+            cached = run(*command, "--weight-cache", tmp_path / "cache", input=lines)
+            assert (cached.returncode, cached.stdout) == (0, done.stdout)
+        assert len(list(tmp_path.glob(f"cache/{model_sum(folder)}-*-aarch64-*.xnnpack"))) == 1
         runner = Runner(folder)
         expected = getattr(runner, runner.metadata["signature"])(texts)
         pairs = zip(done.stdout.splitlines(), expected, strict=True)

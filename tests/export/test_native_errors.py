@@ -7,9 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-from native_core import build, latin, litert, with_tokenizer, write_metadata
+from native_core import build, latin, litert, refreshed, with_tokenizer, write_metadata
 from toy_damage import change_a_value, damaged
 
+from keras_transformer.export.litert import flatbuffer
 from keras_transformer_runner import Runner, __version__
 from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import VocabularyTokenizer
@@ -109,6 +110,22 @@ def test_metadata_are_checked(kind, native_tool, device, tmp_path):
     changes, message = REFUSED[kind]
     done = native_tool(change(device.path, tmp_path / "copy", **changes))
     assert done.returncode == 1 and message in done.stderr.decode()
+
+
+def test_a_stream_that_cannot_begin(native_call, native_words, tmp_path):
+    """It fails when its decoder's memory is made, while others compute."""
+    copy = shutil.copytree(native_words, tmp_path / "copy")
+    model = flatbuffer.read((copy / "model.tflite").read_bytes())
+    (step,) = [each for each in model.signatureDefs if each.signatureKey == b"decode_step"]
+    for each in step.outputs:
+        each.name = each.name.replace(b"cache_0_values", b"cache_0_others")
+    (copy / "model.tflite").write_bytes(flatbuffer.write(model))
+    calls = [["stream", "a b"], ["translate", "a b"]] * 20
+    (received,) = native_call(refreshed(copy), [calls])
+    expected = Runner(native_words).translate(["a b"])[0].encode().decode("latin-1")
+    assert received[1::2] == [expected] * 20
+    for result in received[::2]:
+        assert "`decode_step` must give back `cache_0_values`" in result["error"]
 
 
 def test_metadata_that_lie_about_the_length_harm_nothing(native_tool, device, tmp_path):
@@ -214,19 +231,20 @@ def resealed(copy, rng):
 
 @pytest.mark.parametrize("reseals", [False, True])
 @pytest.mark.parametrize(
-    "folder, options",
+    "folder, option",
     [
-        *(("native_words", ["--stream"]), ("native_pieces", [])),
-        *(("native_language", ["--n-best", "1"]), ("native_tags", [])),
+        *(("native_words", "--stream"), ("native_pieces", None)),
+        *(("native_language", "--stream"), ("native_tags", None)),
     ],
 )
-def test_damaged_folders_are_refused(folder, options, reseals, sanitized, tmp_path, request):
-    """With fitting checksums an answer may be wrong, but no memory is."""
+def test_damaged_folders_are_refused(folder, option, reseals, sanitized, tmp_path, request):
+    """With fitting checksums an answer may be wrong, but no memory is; nor with packed weights."""
     folder, rng, outcomes = request.getfixturevalue(folder), random.Random(9), []
-    well = subprocess.run(
-        [sanitized, folder, *options], input=b"a b c\n", capture_output=True, check=True
-    )
+    options = [option] if option else []
+    command = [sanitized, folder, *options]
+    well = subprocess.run(command, input=b"a b c\n", capture_output=True, check=True)
     names = sorted(json.loads((folder / "metadata.json").read_text())["sha256"])
+    cache = tmp_path / "cache"
     for number in range(30 * FACTOR):
         copy = shutil.copytree(folder, tmp_path / f"{number}")
         if reseals:
@@ -234,7 +252,9 @@ def test_damaged_folders_are_refused(folder, options, reseals, sanitized, tmp_pa
         else:
             path = copy / rng.choice([*names, "metadata.json"])
             path.write_bytes(damaged(path.read_bytes(), rng))
-        command = [sanitized, copy, *options]
+        command = [sanitized, copy, *([option] if option else ["--weight-cache", cache])]
+        for path in cache.glob("*.xnnpack*"):
+            path.write_bytes(damaged(path.read_bytes(), rng))
         done = subprocess.run(command, input=b"a b c\n", capture_output=True, check=False)
         assert done.returncode in (0, 1), (number, done.stderr[-3000:])
         assert done.returncode == 0 or b"kt-translate: error: " in done.stderr

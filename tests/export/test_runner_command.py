@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer_runner import Hypothesis, Runner, command
+from keras_transformer_runner.sentences import split_text
 
 MODULE = "keras_transformer_runner"
 
@@ -26,6 +27,26 @@ def test_lines_from_standard_input(device, live, texts, run_python):
     done = run_python("-m", MODULE, device.path, package=True, input=lines)
     assert done.returncode == 0
     assert done.stdout.split("\n") == [*live.translate([*texts[:3], "", *texts[3:5]]), ""]
+
+
+def test_a_whole_text(device, live, fed, capsys):
+    runner = Runner(device.path)
+    text = "ab c. Dr. B d!\r\n\r\n\tAb\u2028" + "ab cd " * 300 + "\n"
+    split = split_text(text, "en", lambda sentence: len(runner.encode(sentence)) <= 512)
+    assert split.sentences[:3] == ("ab c.", "Dr. B d!", "Ab") and len(split.sentences) > 4
+    expected = split.with_translations(live.translate(list(split.sentences)))
+    assert runner.translate_text(text, language="en") == expected
+    assert live.translate_text(text, language="en") == expected
+    assert runner.translate_text("") == "" and runner.translate_text(" \n") == " \n"
+    assert fed(text.encode(), "--text", "--language", "en") == (0, expected, "")
+    assert command.main([str(device.path), "--text", "ab c. D", "", "--language=en"]) == 0
+    assert capsys.readouterr().out == runner.translate_text("ab c. D") + "\n\n"
+    code, _, errors = fed(b"a", "--text", "--language", "english")
+    assert code == 1 and "`language` must be a BCP 47 tag" in errors
+    with pytest.raises(SystemExit, match="2"):
+        command.main([str(device.path), "a", "--language", "en"])
+    with pytest.raises(SystemExit, match="2"):
+        command.main([str(device.path), "a", "--text", "--stream"])
 
 
 def test_each_line_is_answered_at_once_and_a_closed_pipe_ends_quietly(device, live, repo_root):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from page import WEB, build, node, write_export
+from page import WEB, build, node, packed_files, write_export
 
 # --- What is read --------------------------------------------------------------------------
 
@@ -107,9 +108,14 @@ def test_what_is_read_is_never_replaced(place, tmp_path):
 
 @pytest.fixture
 def web(tmp_path):
-    """A copy of export/web, with its packages."""
-    web = tmp_path / "kit" / "web"
-    shutil.copytree(WEB, web, ignore=shutil.ignore_patterns("playwright-core"))
+    """A copy of export/web, with its packages and what it reads of the runner's."""
+    web = tmp_path / "kit" / "export" / "web"
+    ignored = shutil.ignore_patterns("playwright-core", "typescript", "esbuild-wasm")
+    shutil.copytree(WEB, web, ignore=ignored)
+    runner = tmp_path / "kit" / "keras_transformer_runner"
+    runner.mkdir()
+    for name in ("abbreviations.json", "UNICODE_LICENSE"):
+        shutil.copy(WEB.parents[1] / runner.name / name, runner)
     return web
 
 
@@ -157,19 +163,20 @@ def test_a_killed_build_leaves_nothing_for_long(fake_export, tmp_path):
 def test_a_site_carries_the_licences_of_what_it_contains(fake_export, tmp_path):
     out = tmp_path / "site"
     assert build(fake_export, out).returncode == 0
-    text = (out / "licenses.txt").read_text("utf-8")
+    text = (out / "translator" / "vendor" / "licenses.txt").read_text("utf-8")
     lock = json.loads((WEB / "package-lock.json").read_text())["packages"]
-    for name in ("@litertjs/core", "@litertjs/wasm-utils", "@agnai/sentencepiece-js"):
+    for name in ("@litertjs/core", "@agnai/sentencepiece-js"):
         package = lock[f"node_modules/{name}"]
         assert f"{name} {package['version']}: {package['license']}, " in text
     for words in (
         ("Apache License", "END OF TERMS AND CONDITIONS"),
         ("Mozilla Public License Version 2.0", "Exhibit A - Source Code Form License Notice"),
         ("XNNPACK", "Redistributions in binary form must reproduce the above copyright notice"),
+        ("Unicode CLDR", "UNICODE LICENSE V3"),
         ("Emscripten", "The above copyright notice and this permission notice shall be included"),
     ):
         assert all(word in text for word in words)
-    assert '<a href="licenses.txt">' in (out / "index.html").read_text("utf-8")
+    assert '<a href="translator/vendor/licenses.txt">' in (out / "index.html").read_text("utf-8")
 
 
 @NEEDS_PACKAGES
@@ -179,6 +186,32 @@ def test_a_package_without_a_licence_is_not_shipped(fake_export, web, tmp_path):
     done = node(web / "build.mjs", fake_export, tmp_path / "site")
     assert done.returncode == 1
     assert "the licence of @litertjs/core 2.5.3 must come with it. Received: MIT" in done.stderr
+
+
+@NEEDS_PACKAGES
+def test_a_site_has_what_npm_packs(fake_export, tmp_path):
+    """The page is the first user of the package: it has no code of its own to translate."""
+    out = tmp_path / "site"
+    assert build(fake_export, out).returncode == 0
+    packed = packed_files(tmp_path)
+    assert files_below(out / "translator") == packed
+    names = {name for name in packed if not name.startswith("vendor/")}
+    tracked = {path.name for path in (WEB / "package").iterdir() if path.is_file()}
+    assert names == tracked
+    others = {name for name in packed if name.startswith("vendor/")}
+    runtimes = ("litert_wasm_internal", "litert_wasm_compat_internal")
+    assert others == {
+        *("vendor/abbreviations.js", "vendor/licenses.txt", "vendor/litert.js"),
+        *(f"vendor/{name}.{suffix}" for name in runtimes for suffix in ("js", "wasm")),
+        "vendor/sentencepiece.js",
+    }
+    sources = b"".join(content for name, content in packed.items() if name.endswith(".js"))
+    assert not re.search(rb"\b(new Function|eval)\(", sources)  # the page's policy forbids them
+
+
+def test_a_language_must_be_a_tag(fake_export, tmp_path):
+    message = '--from: `language` must be a BCP 47 tag such as "de" or "pt-BR", or "". Received: En'
+    fails(fake_export, tmp_path / "site", message, "--from", "English")
 
 
 @pytest.mark.parametrize("arguments", [[], ["a"], ["a", "b", "c"], ["a", "b", "--colour", "red"]])

@@ -15,7 +15,7 @@ from keras_transformer_runner.tokenizers.renumbered import PieceTable, renumbere
 
 
 def modules(*requests):
-    return node_json(SCRIPTS / "modules.mjs", WEB / "site", request=requests)
+    return node_json(SCRIPTS / "modules.mjs", WEB, request=requests)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ BAD = {
 
 
 def test_a_folder_is_taken_where_python_takes_it(tmp_path):
-    """`device_folder.py` and `device_folder.mjs` hold the same rules."""
+    """`folder.py` and `device_folder.js` hold the same rules."""
     cases = {**GOOD, **BAD}
     folders = [
         write_export(tmp_path / str(index), **each) for index, each in enumerate(cases.values())
@@ -131,7 +131,8 @@ def test_a_folder_is_taken_where_python_takes_it(tmp_path):
         (BAD["another format"], "must have format 1. Received: 2"),
         (BAD["a text as size"], "Missing or of another type: vocab_size"),
         (dict(signature="generate"), 'with the signature "translate". Received: "generate"'),
-        (dict(mode=None, search={}), "Missing or of another type: mode, search"),
+        (dict(pad_id=None, eos_id="3"), "Missing or of another type: pad_id, eos_id"),
+        (dict(adds_eos=1), "`adds_eos` must be true or false. Received: 1"),
         (dict(labels=[1]), "`labels` must be a list of strings. Received: [1]"),
         (
             BAD["another id"],

@@ -1,5 +1,7 @@
-"""The modules of the page in export/web. Needs Node 20."""
+"""The modules of the package in export/web. Needs Node 20."""
 
+import base64
+import hashlib
 import json
 import random
 
@@ -14,7 +16,7 @@ from keras_transformer_runner.tokenizers import (
 
 
 def modules(*requests):
-    return node_json(SCRIPTS / "modules.mjs", WEB / "site", request=requests)
+    return node_json(SCRIPTS / "modules.mjs", WEB, request=requests)
 
 
 # --- Tokenizers ----------------------------------------------------------------------------
@@ -76,3 +78,13 @@ def test_an_unknown_tokenizer_is_an_error(fields, tmp_path):
         "a tokenizer's file must have format 1 and one of the types bytes,characters,vocabulary. "
         f"Received: format={fields['format']}, type={fields['type']}"
     )
+
+
+def test_hashes_are_right_where_the_browser_has_none():
+    """Over plain HTTP, around the sizes where the last block is full."""
+    rng = random.Random(5)
+    contents = [rng.randbytes(size) for size in (0, 1, 54, 55, 56, 63, 64, 65, 119, 120, 1000)]
+    request = dict(kind="hashes", contents=[base64.b64encode(each).decode() for each in contents])
+    (answer,) = modules(request)
+    expected = [hashlib.sha256(each).hexdigest() for each in contents]
+    assert answer == dict(own=expected, browsers=expected)

@@ -216,3 +216,13 @@ def test_damage_is_an_error_or_changes_numbers_only(made_by_torch, tmp_path, nam
         except ValueError:
             faults += 1
     assert faults > 20
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 303012345\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "model.npz"])
+def test_weights_of_a_clone_without_its_large_files(tmp_path, name):
+    (tmp_path / name).write_text(POINTER)
+    with pytest.raises(ValueError, match=rf"{name}: .* by `git lfs pull`. Received: a pointer"):
+        read_arrays(tmp_path)

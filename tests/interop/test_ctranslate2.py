@@ -40,7 +40,7 @@ def make_model(tokenizer, **overrides):
         dict(),
         dict(residual="pre", activation="silu"),
         dict(positions="tensor2tensor", residual="pre"),
-        dict(attention_chunk=3, norm_epsilon=1e-3),
+        dict(attention_chunk=3, norm_epsilon=1e-3, decoder_tied_layers=(0, 1, 0)),
         dict(output_bias=True, embedding_scale=2.0, activation="gelu_tanh"),
         dict(
             embedding_sharing="source_target",

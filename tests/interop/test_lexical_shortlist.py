@@ -51,3 +51,12 @@ def test_damaged_files(data, message, tmp_path):
 def test_a_file_that_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError):
         LexicalShortlist(tmp_path / "lex.bin")
+
+
+def test_a_file_becomes_a_shortlist_of_a_model(tmp_path):
+    own = read(tmp_path, content(), joint_vocabulary=False)
+    made = own.shortlist(6, 21)
+    for ids in ([], [1, 3, 1], [2, 5]):
+        assert made.ids_for(ids) == own.allowed_ids(ids)
+    with pytest.raises(ValueError, match="must be for at most 3 source ids. Received: 4"):
+        own.shortlist(3, 21)

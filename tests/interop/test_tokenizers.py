@@ -50,6 +50,14 @@ def test_t5_with_sentinels_in_its_model(tmp_path):
     assert source.pieces.index("<extra_id_0>") not in source.encode("a <extra_id_0> dog")
 
 
+@pytest.mark.parametrize("file", ["spiece.model", "tokenizer_config.json"])
+def test_files_of_a_clone_without_git_lfs(models, tmp_path, file):
+    folder = write(tmp_path / "t5", spiece__model=models["t5"])
+    (folder / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(ValueError, match=rf"{file}: .*git lfs pull"):
+        read_tokenizers(folder, {"model_type": "t5", "vocab_size": 400})
+
+
 def test_byt5(tmp_path):
     config = {"model_type": "t5", "vocab_size": 384, "pad_token_id": 0, "eos_token_id": 1}
     folder = write(tmp_path / "byt5", tokenizer_config__json={"tokenizer_class": "ByT5Tokenizer"})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from backend import array, compiled, dtype_of, in_graph, value_and_gradients
 from keras import ops
-from toy_model import D, V
+from toy_model import D, V, toy_transformer
 
 from keras_transformer.layers import TokenEmbedding
 
@@ -62,6 +62,37 @@ def test_logits_are_float32_under_any_policy(policy):
     assert low.embeddings.dtype == "float32"
     symbolic = low(keras.Input((None, D)), reverse=True)
     assert symbolic.dtype == "float32" and symbolic.shape == (None, None, V)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_gradients_of_a_frequent_id_are_summed_in_float32(policy):
+    """In bfloat16 the sum of 4,096 of them was 5% off, in float16 1%."""
+    low = TokenEmbedding(V, D, dtype=policy)
+    low.build((None, None))
+    upstream = np.random.default_rng(2).normal(0.05, 1.0, (8, 512, D))
+    upstream = ops.cast(ops.cast(upstream, low.compute_dtype), "float32")
+
+    def loss():
+        return ops.sum(ops.cast(low(np.full((8, 512), 7, "int32")), "float32") * upstream)
+
+    found = value_and_gradients(loss, [low.embeddings])[1][0]
+    assert dtype_of(found) == "float32"
+    exact = array(upstream).astype("float64").sum((0, 1)) * math.sqrt(D)
+    np.testing.assert_allclose(array(found)[7], exact, rtol=1e-4)
+
+
+def test_a_layer_of_float32_has_float32_logits_in_a_model_of_any_policy():
+    keras.utils.set_random_seed(1)
+    model = toy_transformer(dtype="mixed_bfloat16")
+    again = toy_transformer(dtype="mixed_bfloat16")
+    again.token_embeddings["output"].dtype_policy = "float32"
+    again.set_weights(model.get_weights())
+    inputs = {"source_ids": IDS, "target_ids": IDS}
+    low, high = array(model(inputs)), array(again(inputs))
+    bits = array(ops.cast(ops.cast(low, "bfloat16"), "float32"))
+    np.testing.assert_array_equal(low, bits)  # they have the resolution of bfloat16
+    assert np.mean(high == array(ops.cast(ops.cast(high, "bfloat16"), "float32"))) < 0.1
+    np.testing.assert_allclose(high, low, atol=0.1)
 
 
 def test_makes_no_keras_mask(layer):

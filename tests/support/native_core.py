@@ -78,10 +78,10 @@ def run(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def call(built, folder, calls):
+def call(built, folder, calls, *weight_cache):
     """The results of calls on an opened folder, see calls.py."""
     library = built / "libkeras_transformer.so"
-    done = run(sys.executable, CALLS, library, folder, input=json.dumps(calls))
+    done = run(sys.executable, CALLS, library, folder, *weight_cache, input=json.dumps(calls))
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -91,6 +91,11 @@ def tool(built, *arguments, text="a b\n", **options):
     command = [built / "kt-translate", *map(str, arguments)]
     options = {"input": text.encode(), "capture_output": True, "check": False, **options}
     return subprocess.run(command, **options)
+
+
+def model_sum(folder):
+    """The SHA-256 of a folder's model."""
+    return checksums(folder)["model.tflite"]
 
 
 def latin(texts):
@@ -167,3 +172,8 @@ def write_metadata(folder, metadata):
     text = json.dumps(sealed(metadata), ensure_ascii=False)
     (folder / "metadata.json").write_text(text, encoding="utf-8")
     return folder
+
+
+def refreshed(folder):
+    """The folder, whose files have changed, with metadata that fit them."""
+    return write_metadata(folder, json.loads((folder / "metadata.json").read_text()))

@@ -370,7 +370,7 @@ def transformer(model, config, source_ids, target_ids):
     of_decoder = {**options, "recurrence": config.decoder_recurrence}
     memory, encoder = _embed(model, config, source, "source", source_ids), []
     bias = _bias(model, config, "source", source_ids.shape[1], True)
-    for i in range(config.encoder_layers):
+    for i in config.encoder_blocks:
         block = model.get_layer(f"encoder_{i}")
         memory, weights = encoder_block(block, options, memory, mask, bias)
         encoder += weights
@@ -379,7 +379,7 @@ def transformer(model, config, source_ids, target_ids):
     bias = None
     if config.decoder_recurrence is None:
         bias = _bias(model, config, "target", target_ids.shape[1], False)
-    for i in range(config.decoder_layers):
+    for i in config.decoder_blocks:
         block = model.get_layer(f"decoder_{i}")
         states, weights = decoder_block(block, of_decoder, states, memory, None, mask, bias)
         decoder.append(weights)

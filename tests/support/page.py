@@ -5,10 +5,13 @@ import json
 import pathlib
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 
 WEB = pathlib.Path(__file__).parents[2] / "export" / "web"
+PAGE_LENGTHS = (32, 128, 512)  # of the toy model's page
+LEFT = "left-\ud800"  # a lone surrogate
 SCRIPTS = pathlib.Path(__file__).parents[1] / "export" / "web"
 
 
@@ -39,12 +42,30 @@ def build(*arguments):
     return node(WEB / "build.mjs", *arguments)
 
 
+def pack(folder):
+    """The package as `npm pack` packs it, into a folder; returns its file."""
+    command = ["npm", "pack", "--silent", "--pack-destination", str(folder), str(WEB / "package")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (file,) = pathlib.Path(folder).glob("keras-transformer-web-*.tgz")
+    return file
+
+
+def packed_files(folder):
+    """The contents of that by name."""
+    with tarfile.open(pack(folder)) as archive:
+        files = [member for member in archive.getmembers() if member.isfile()]
+        return {
+            file.name.removeprefix("package/"): archive.extractfile(file).read() for file in files
+        }
+
+
 # --- An exported folder, of a few bytes ----------------------------------------------------
 
 FILES = {"model.tflite": b"model", "tokenizer.json": b'{"format": 1, "type": "bytes"}'}
 METADATA = dict(format=1, signature="translate", mode="int8", max_source_length=512)
 METADATA |= dict(vocab_size=260, target_vocab_size=260, pad_id=0, bos_id=2, eos_id=3)
-METADATA |= dict(search={"extra_length": 50}, open_length=False)
+METADATA |= dict(open_length=False)
 
 
 def lengths(*sources):
@@ -56,7 +77,7 @@ def lengths(*sources):
 
 
 METADATA["lengths"] = lengths(32, 512)
-OPTIONAL = ("mode", "search", "open_length")  # for Python, or for both
+OPTIONAL = ("mode", "open_length")
 
 
 def write_export(folder, files=None, **fields):

@@ -25,6 +25,8 @@ OPTIONS = {
     "num_heads": dict(num_heads=2),
     "encoder_layers": dict(encoder_layers=2),
     "decoder_layers": dict(decoder_layers=2),
+    "encoder_tied_layers": dict(encoder_layers=3, encoder_tied_layers=(0, 1, 1)),
+    "decoder_tied_layers": dict(decoder_layers=3, decoder_tied_layers=(0, 0, 2)),
     "intermediate_dim": dict(intermediate_dim=5),
     "key_dim": dict(model_dim=12, key_dim=None),
     "value_dim": dict(value_dim=None),
@@ -114,6 +116,10 @@ OPTIONS = {
     "ssru, relative, window, pre, no bias": {
         **dict(decoder_recurrence="ssru", positions="relative", attention_window=2),
         **dict(residual="pre", use_bias=False, decoder_layers=2),
+    },
+    "tied ssru": {
+        **dict(decoder_recurrence="ssru", decoder_layers=2, decoder_tied_layers=(0, 0)),
+        **dict(encoder_layers=2, encoder_tied_layers=(0, 0), residual="pre"),
     },
     "like Marian": {
         **dict(output_bias=True, activation="silu", positions="tensor2tensor"),

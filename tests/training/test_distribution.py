@@ -30,6 +30,7 @@ from keras_transformer.training.distribution import distributed, is_shared, make
 
 strategy = make_strategy(mode)
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.training.data import weighted_for_accumulation
 from keras_transformer.training.objective import compile_model
 from keras_transformer.experiment.sections import TrainingSection
 
@@ -58,13 +59,20 @@ def make():
 def shared(make):
     return distributed(strategy, make, 0) if is_shared(strategy) else make()
 
+def weighted():
+    return weighted_for_accumulation(make().repeat(2), 2, 0)
+
 with strategy.scope():
     keras.utils.set_random_seed(3)
     model = Transformer(config)
-    compile_model(model, TrainingSection(max_epochs=1, jit_compile=False, warmup_steps=2))
+    section = TrainingSection(
+        max_epochs=1, jit_compile=False, warmup_steps=2, clipnorm=0.5, accumulate_batches=2,
+        optimizer="adamw", weight_decay=0.1, ema=0.9,
+    )
+    compile_model(model, section)
     model.optimizer.epsilon = 1e-3  # the papers' makes noise of gradients that are zero
 history = model.fit(
-    shared(lambda: make().repeat(2)), epochs=2, steps_per_epoch=4, shuffle=False, verbose=0,
+    shared(weighted), epochs=2, steps_per_epoch=4, shuffle=False, verbose=0,
     validation_data=shared(make), validation_steps=4,
 ).history
 figures = {name: [float(value) for value in values] for name, values in history.items()}

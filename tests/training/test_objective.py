@@ -301,10 +301,6 @@ def test_losses_survive_their_config():
             {"strategy": "multi_worker", "max_minutes": 1.0},
             "`training.max_minutes` does not go with the strategy 'multi_worker'",
         ),
-        (
-            {"strategy": "mirrored", "accumulate_batches": 2},
-            "`training.accumulate_batches` does not go with a strategy",
-        ),
         ({"patience": 0}, "`patience` must be at least 1"),
     ],
 )

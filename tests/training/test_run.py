@@ -15,13 +15,14 @@ from toy_experiment import write_experiment
 
 from keras_transformer.decoding import BeamSearch, Greedy
 from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.models import Transformer
 from keras_transformer.presets.record import write_record
 from keras_transformer.training import run as run_module
 from keras_transformer.training import train
 from keras_transformer.training.callbacks import Clock, TimeBudget
-from keras_transformer.training.data import TrainingData, open_corpora
+from keras_transformer.training.data import TrainingData
 from keras_transformer.training.objective import compile_model
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 

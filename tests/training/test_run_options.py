@@ -8,10 +8,11 @@ from toy_experiment import write_experiment
 
 from keras_transformer.data import prepare
 from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.training import run as run_module
 from keras_transformer.training import train
-from keras_transformer.training.data import TrainingData, make_tokenizers, open_corpora
+from keras_transformer.training.data import TrainingData, make_tokenizers
 from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     SentencePieceTokenizer,

@@ -13,6 +13,7 @@ import pytest
 
 from keras_transformer.translation import Translation
 from keras_transformer.translation.files import FileFormat, translate_file
+from keras_transformer.translation.whole_texts import translate_text_file
 from keras_transformer_runner.atomic import TargetInUseError
 
 
@@ -300,3 +301,71 @@ def test_control_characters_end_no_line(tmp_path):
     assert (tmp_path / "out").read_text().splitlines() == [
         f"line {n}      line {n}" for n in (0, 1)
     ]
+
+
+# --- Whole texts ---------------------------------------------------------------------------
+
+
+class Whole(Upper):
+    """Takes sentences of at most nine letters."""
+
+    def fits(self, text):
+        return len(text) < 10
+
+
+TEXT = "\ufeffA man.  Two\r\n\r\ndogs play here.\tDr. X.\u2028ok\n"
+TRANSLATION = "A MAN.  TWO\r\n\r\nDOGS PLAY HERE.\tDR. X.\u2028OK\n"
+
+
+def test_a_file_that_is_one_text(tmp_path):
+    source, output = tmp_path / "in.txt", tmp_path / "new" / "out.txt"
+    source.write_bytes(gzip.compress(TEXT.encode()))
+    translator = Whole()
+    assert translate_text_file(translator, source, output, language="en") == len(TEXT) - 1
+    assert output.read_bytes() == TRANSLATION.encode()
+    assert translator.seen == [6]  # sentences and parts of them, in one call
+    with pytest.raises(FileExistsError, match="translations need a new file"):
+        translate_text_file(translator, source, output)
+    (tmp_path / "empty").touch()
+    assert translate_text_file(translator, tmp_path / "empty", tmp_path / "none") == 0
+    assert (tmp_path / "none").read_bytes() == b""
+
+
+def test_what_a_file_of_one_text_refuses(tmp_path):
+    (tmp_path / "latin").write_bytes(b"a\ncaf\xe9")
+    with pytest.raises(ValueError, match="text must be UTF-8. Received: .*latin: "):
+        translate_text_file(Whole(), tmp_path / "latin", tmp_path / "out")
+    (tmp_path / "utf16").write_bytes("a b".encode("utf-16"))
+    with pytest.raises(ValueError, match="which is UTF-16"):
+        translate_text_file(Whole(), tmp_path / "utf16", tmp_path / "out")
+    (tmp_path / "out.part.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="an interrupted translation goes on only with"):
+        translate_text_file(Whole(), tmp_path / "latin", tmp_path / "out")
+
+
+def test_json_lines_of_whole_texts(tmp_path):
+    texts = [TEXT[1:], "", "no one. " * 3]
+    lines = [json.dumps({"source": text}) for text in texts]
+    (tmp_path / "in").write_text("\n".join(lines))
+    form = FileFormat(format="jsonl", whole_texts=True, language="en")
+    translator = Whole()
+    assert translate_file(translator, tmp_path / "in", tmp_path / "out", form=form) == 3
+    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [each["translation"] for each in found] == [TRANSLATION, "", "NO ONE. " * 3]
+    assert len(translator.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "options, rule",
+    [
+        ({"whole_texts": 1}, "`whole_texts` must be"),
+        ({"whole_texts": True}, "`whole_texts` needs the format 'jsonl'.*format='lines'"),
+        ({"whole_texts": True, "format": "jsonl", "n_best": 2}, "goes without `n_best`.*n_best=2"),
+        ({"whole_texts": True, "format": "jsonl", "too_long": "skip"}, "too_long='skip'"),
+        ({"whole_texts": True, "format": "jsonl", "language": "english"}, "`language` must be"),
+        ({"language": "de"}, "`language` goes with `whole_texts`. Received: language='de'"),
+    ],
+)
+def test_options_of_whole_texts(options, rule):
+    with pytest.raises((ValueError, TypeError), match=rule):
+        FileFormat(**options)

@@ -58,12 +58,31 @@ KT_API const char* kt_error(void);
  * they are while it is open. One thread is fastest for one sentence at a time. `num_threads`: 1 to
  * 256. */
 KT_API kt_translator* kt_open(const char* folder, int num_threads);
+
+/* The same with packed weights in a file, which the first call writes into the folder `weight_cache`
+ * (made if missing) and later ones map: the system can drop them, and share them between processes.
+ * The answers are the same to the bit. The file is compared with a checksum, and made anew where it
+ * is damaged, by one process at a time. NULL is as `kt_open`. Linux and Android. */
+KT_API kt_translator* kt_open_cached(const char* folder, int num_threads,
+                                     const char* weight_cache);
 KT_API void kt_close(kt_translator* translator); /* NULL is fine */
 
 /* The translation; NULL on failure. `result_size`, without the NUL at the end, may be NULL. */
 KT_API char* kt_translate(kt_translator* translator, const char* text, size_t size,
                           size_t* result_size);
 KT_API void kt_free(void* text); /* NULL is fine */
+
+/* The translation of a text of several sentences, its line breaks and spaces kept; NULL on failure.
+ * No text is too long. `language`, that of the text, is a tag such as "de", whose abbreviations end
+ * no sentence; NULL or "" for none. docs/whole_texts.md is the rule. Needs a library that was built
+ * with ICU. */
+KT_API char* kt_translate_text(kt_translator* translator, const char* text, size_t size,
+                               const char* language, size_t* result_size);
+/* Gives what lies before the first sentence, the first sentence, what lies between it and the next,
+ * and so on, at last what lies behind the last one; together they are the text. Only what does not
+ * belong to a sentence may be empty. Results as of `kt_stream`. */
+KT_API int kt_split_text(kt_translator* translator, const char* text, size_t size,
+                         const char* language, kt_piece piece, void* context);
 
 /* The best `n_best` translations, all that the file gives for 0; NULL on failure. There are fewer
  * where the search finds fewer. The file must be of a search that gives scores. */

@@ -117,8 +117,11 @@ JNIEXPORT jstring JNICALL Java_kerastransformer_Translator_version(JNIEnv* env, 
 }
 
 JNIEXPORT jlong JNICALL Java_kerastransformer_Translator_open(JNIEnv* env, jclass,
-                                                              jbyteArray folder, jint threads) {
-  kt_translator* translator = kt_open(bytes_of(env, folder).data(), threads);
+                                                              jbyteArray folder, jint threads,
+                                                              jbyteArray cache) {
+  const std::vector<char> weight_cache = cache ? bytes_of(env, cache) : std::vector<char>();
+  kt_translator* translator = kt_open_cached(bytes_of(env, folder).data(), threads,
+                                             cache ? weight_cache.data() : nullptr);
   if (!translator) fail(env);
   return reinterpret_cast<jlong>(translator);
 }

@@ -129,12 +129,18 @@ const char* kt_version(void) { return KT_VERSION; }
 const char* kt_error(void) { return last_error.c_str(); }
 
 kt_translator* kt_open(const char* folder, int num_threads) {
+  return kt_open_cached(folder, num_threads, nullptr);
+}
+
+kt_translator* kt_open_cached(const char* folder, int num_threads, const char* weight_cache) {
   return guarded<kt_translator*>(nullptr, [&] {
     given(folder, "folder");
     if (num_threads < 1 || num_threads > kMostThreads) {
       fail("`num_threads` must be in [1, ", kMostThreads, "]. Received: ", num_threads);
     }
-    return new kt_translator(folder, num_threads);
+    std::optional<std::string> cache;
+    if (weight_cache) cache = weight_cache;
+    return new kt_translator(folder, num_threads, cache);
   });
 }
 
@@ -148,6 +154,30 @@ char* kt_translate(kt_translator* translator, const char* text, size_t size,
 }
 
 void kt_free(void* text) { std::free(text); }
+
+char* kt_translate_text(kt_translator* translator, const char* text, size_t size,
+                        const char* language, size_t* result_size) {
+  return guarded<char*>(nullptr, [&] {
+    auto& opened = given(translator, "translator");
+    return copy(opened.translate_text(text_of(text, size), language ? language : ""), result_size);
+  });
+}
+
+int kt_split_text(kt_translator* translator, const char* text, size_t size, const char* language,
+                  kt_piece piece, void* context) {
+  return guarded(-1, [&] {
+    if (!piece) fail("`piece` must not be NULL. Received: NULL");
+    auto& opened = given(translator, "translator");
+    const auto found = opened.split(text_of(text, size), language ? language : "");
+    for (size_t i = 0; i < found.gaps.size(); ++i) {
+      const std::string& gap = found.gaps[i];
+      if (piece(context, gap.data(), gap.size()) || i == found.sentences.size()) break;
+      const std::string& sentence = found.sentences[i];
+      if (piece(context, sentence.data(), sentence.size())) break;
+    }
+    return 0;
+  });
+}
 
 kt_translations* kt_n_best(kt_translator* translator, const char* text, size_t size, int n_best) {
   return guarded<kt_translations*>(nullptr, [&] {

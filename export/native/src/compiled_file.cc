@@ -34,14 +34,17 @@ LiteRtEnvironment new_environment() {
   return environment;
 }
 
-Owned<LiteRtOptions, LiteRtDestroyOptions> new_options(int num_threads) {
+Owned<LiteRtOptions, LiteRtDestroyOptions> new_options(int num_threads,
+                                                       const std::string& packed_weights) {
   LiteRtOptions made;
   check(LiteRtCreateOptions(&made), "LiteRtCreateOptions");
   Owned<LiteRtOptions, LiteRtDestroyOptions> options(made);
   check(LiteRtSetOptionsHardwareAccelerators(made, kLiteRtHwAcceleratorCpu),
         "LiteRtSetOptionsHardwareAccelerators");
   // LiteRT reads lines of TOML here, and frees them.
-  char* settings = strdup(("num_threads = " + std::to_string(num_threads) + "\n").c_str());
+  std::string lines = "num_threads = " + std::to_string(num_threads) + "\n";
+  if (!packed_weights.empty()) lines += "weight_cache_file_path = \"" + packed_weights + "\"\n";
+  char* settings = strdup(lines.c_str());
   if (!settings) throw std::bad_alloc();
   LiteRtOpaqueOptions cpu;
   check(LiteRtCreateOpaqueOptions("xnnpack", settings, std::free, &cpu),
@@ -113,13 +116,14 @@ void Buffer::read(void* numbers, size_t count) const {
   if (count) std::memcpy(numbers, locked.memory(), 4 * count);
 }
 
-CompiledFile::CompiledFile(const File& file, int num_threads) : environment_(new_environment()) {
+CompiledFile::CompiledFile(const File& file, int num_threads, const std::string& packed_weights)
+    : environment_(new_environment()) {
   LiteRtModel model;
   check(LiteRtCreateModelFromFd(environment_.get(), file.descriptor(), 0, file.size(), &model),
         "LiteRtCreateModelFromFd");
   model_.reset(model);
   read_signatures();
-  const auto options = new_options(num_threads);
+  const auto options = new_options(num_threads, packed_weights);
   LiteRtCompiledModel compiled;
   check(LiteRtCreateCompiledModel(environment_.get(), model, options.get(), &compiled),
         "LiteRtCreateCompiledModel");

@@ -54,7 +54,8 @@ class Buffer {
 // Not safe for threads. Everything made from it must be destroyed before it.
 class CompiledFile {
  public:
-  CompiledFile(const File& file, int num_threads);
+  // `packed_weights` is the path of a file for them, or empty.
+  CompiledFile(const File& file, int num_threads, const std::string& packed_weights = {});
 
   const Signature* signature(const std::string& name) const;  // nullptr if there is none
   const std::vector<Signature>& signatures() const { return signatures_; }

@@ -52,7 +52,7 @@ std::string File::content() const {
   return all;
 }
 
-void File::check(const std::string& sha256) const {
+std::string File::sha256() const {
 #ifdef POSIX_FADV_RANDOM
   // Linux keeps what it has read ahead in blocks of up to 2 MB, and whoever maps the file later has
   // all of a block in memory where a page of it is used.
@@ -63,7 +63,11 @@ void File::check(const std::string& sha256) const {
 #ifdef POSIX_FADV_NORMAL
   posix_fadvise(descriptor_, 0, 0, POSIX_FADV_NORMAL);
 #endif
-  const std::string received = digest.hexadecimal();
+  return digest.hexadecimal();
+}
+
+void File::check(const std::string& sha256) const {
+  const std::string received = this->sha256();
   if (received != sha256) {
     fail(path_, " must be the file that metadata.json was written for: it is damaged or belongs to ",
          "another folder. Received: sha256 ", received, ", expected ", sha256.substr(0, 100));

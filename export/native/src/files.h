@@ -17,8 +17,8 @@ class File {
   int descriptor() const { return descriptor_; }
   size_t size() const { return size_; }
   std::string content() const;
-  // Fails unless the file has this SHA-256, in hexadecimal.
-  void check(const std::string& sha256) const;
+  std::string sha256() const;  // in hexadecimal
+  void check(const std::string& sha256) const;  // fails unless the file has it
 
  private:
   template <class Use>

@@ -114,6 +114,7 @@ Folder open_folder(const std::string& path) {
   check_names(*checksums, source, target);
 
   folder.model = checked_file(path, kModel, *checksums);
+  folder.model_sha256 = checksums->at(kModel).get<std::string>();
   const auto load = [&](const std::string& name, const char* size) {
     const auto content = checked_file(path, name, *checksums)->content();
     std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(content, path + "/" + name);

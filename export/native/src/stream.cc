@@ -32,10 +32,8 @@ int32_t number_in(const Buffer& buffer) {
 // The tokens of one answer. Each call of `next` is one step of the decoder.
 class Translator::Steps {
  public:
-  Steps(Translator& owner, const Ids& source_ids)
-      : owner_(owner),
-        step_(*owner.file_.signature(kStep)),
-        token_id_(owner.folder_.target->bos_id()) {
+  // What is thrown here goes through the destructor, as the other constructor has returned.
+  Steps(Translator& owner, const Ids& source_ids) : Steps(owner) {
     const std::lock_guard<std::mutex> lock(owner_.mutex_);
     buffers_.emplace();
     if (owner.continues()) begin_prompt(source_ids);
@@ -48,6 +46,7 @@ class Translator::Steps {
   ~Steps() {
     const std::lock_guard<std::mutex> lock(owner_.mutex_);
     buffers_.reset();
+    owner_.pages_.let_go();
   }
 
   // The next token that is no pad; none at the end.
@@ -65,6 +64,11 @@ class Translator::Steps {
   }
 
  private:
+  explicit Steps(Translator& owner)
+      : owner_(owner),
+        step_(*owner.file_.signature(kStep)),
+        token_id_(owner.folder_.target->bos_id()) {}
+
   struct Buffers {
     Buffer source, token, position;
     std::map<std::string, Buffer> encoded, rest;   // of `encode`; of a step, but for its state

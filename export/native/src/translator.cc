@@ -17,10 +17,21 @@ constexpr float kImpossible = -1e29f;  // below it, the search has found no such
 // LiteRT writes an output whole, wherever it is told to: also where metadata lie about its size.
 constexpr size_t kBeyond = size_t{1} << 24;
 
+
+std::string packed_weights_of(const Folder& folder, int num_threads, const std::string& cache) {
+  return packed_weights(cache, *folder.model, folder.model_sha256, [&](const std::string& path) {
+    CompiledFile(*folder.model, num_threads, path);
+  });
+}
+
 }  // namespace
 
-Translator::Translator(const std::string& folder, int num_threads)
-    : folder_(open_folder(folder)), file_(*folder_.model, num_threads) {
+Translator::Translator(const std::string& folder, int num_threads,
+                       const std::optional<std::string>& weight_cache)
+    : folder_(open_folder(folder)),
+      file_(*folder_.model, num_threads,
+            weight_cache ? packed_weights_of(folder_, num_threads, *weight_cache) : "") {
+  if (weight_cache) pages_ = MappedPages(*folder_.model);
   find_searches();
 }
 
@@ -109,6 +120,7 @@ Translator::Outputs Translator::run(const Ids& source_ids) {
   for (const Buffer& buffer : search.outputs) outputs.push_back(&buffer);
   file_.run(*search.signature, {&search.source}, outputs);
   const auto counts = file_.written(*search.signature);
+  pages_.let_go();
   Outputs found;
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string& name = search.signature->outputs[i].name;
@@ -148,6 +160,21 @@ Ids Translator::encode(std::string_view text) const {
 std::string Translator::translate(std::string_view text) {
   check_kind("translate");
   return decode(translate_ids(encode(text)));
+}
+
+SplitText Translator::split(std::string_view text, std::string_view language) const {
+  const auto longest = static_cast<size_t>(folder_.max_source_length);
+  return split_text(repaired(text), language, [&](const std::string& sentence) {
+    return sentence.size() <= kBytesAToken * longest && encode(sentence).size() <= longest;
+  });
+}
+
+std::string Translator::translate_text(std::string_view text, std::string_view language) {
+  check_kind("translate");
+  const SplitText found = split(text, language);
+  std::vector<std::string> translations;
+  for (const std::string& sentence : found.sentences) translations.push_back(translate(sentence));
+  return found.with_translations(translations);
 }
 
 Ids Translator::translate_ids(const Ids& source_ids) {

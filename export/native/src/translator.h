@@ -4,12 +4,15 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "compiled_file.h"
 #include "folder.h"
+#include "sentences.h"
+#include "weight_cache.h"
 
 namespace keras_transformer {
 
@@ -34,7 +37,9 @@ struct Classes {
 // Safe for threads: calls take turns while the model computes.
 class Translator {
  public:
-  Translator(const std::string& folder, int num_threads);
+  // `weight_cache` is a folder for packed weights; without one they are packed into memory.
+  Translator(const std::string& folder, int num_threads,
+             const std::optional<std::string>& weight_cache = std::nullopt);
 
   const char* kind() const { return folder_.kind.c_str(); }
   std::string translate(std::string_view text);
@@ -43,6 +48,10 @@ class Translator {
   // All that the file gives for an `n_best` of 0.
   std::vector<Translation> n_best(std::string_view text, int n_best);
   void stream(std::string_view text, const TakePiece& take);
+
+  // A text of several sentences, and its parts. `language` is a BCP 47 tag, or empty.
+  std::string translate_text(std::string_view text, std::string_view language);
+  SplitText split(std::string_view text, std::string_view language) const;
 
   Ids encode(std::string_view text) const;    // with EOS, but of a prompt
   Ids translate_ids(const Ids& source_ids);   // without EOS and pads
@@ -77,6 +86,7 @@ class Translator {
 
   Folder folder_;
   CompiledFile file_;
+  MappedPages pages_;             // of the model's file, where packed weights have one
   std::vector<Search> searches_;  // those of fixed lengths first, the shortest before the others
   std::mutex mutex_;              // of `file_` and `searches_`
 };

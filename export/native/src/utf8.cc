@@ -75,6 +75,44 @@ std::vector<std::string_view> characters(std::string_view text) {
   return found;
 }
 
+std::u32string code_points(std::string_view text) {
+  std::u32string found;
+  for (const std::string_view bytes : characters(text)) {
+    const auto first = static_cast<unsigned char>(bytes[0]);
+    // Of the first byte of n there are 7 - n bits, of the only one all.
+    char32_t character = bytes.size() == 1 ? first : first & (0x7Fu >> bytes.size());
+    for (const char byte : bytes.substr(1)) {
+      character = character << 6 | (static_cast<unsigned char>(byte) & 0x3F);
+    }
+    found += character;
+  }
+  return found;
+}
+
+std::string utf8(std::u32string_view characters) {
+  std::string text;
+  for (const char32_t each : characters) {
+    const auto add = [&](char32_t byte) { text += static_cast<char>(byte); };
+    if (each < 0x80) {
+      add(each);
+      continue;
+    }
+    if (each < 0x800) {
+      add(0xC0 | each >> 6);
+    } else {
+      if (each < 0x10000) {
+        add(0xE0 | each >> 12);
+      } else {
+        add(0xF0 | each >> 18);
+        add(0x80 | (each >> 12 & 0x3F));
+      }
+      add(0x80 | (each >> 6 & 0x3F));
+    }
+    add(0x80 | (each & 0x3F));
+  }
+  return text;
+}
+
 std::string_view settled(std::string_view text) {
   for (;;) {
     if (ends_with(text, kReplacement) || ends_with(text, kWideSpace)) {

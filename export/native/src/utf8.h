@@ -20,6 +20,10 @@ std::vector<std::string_view> split(std::string_view text);
 // The characters of valid UTF-8, one by one.
 std::vector<std::string_view> characters(std::string_view text);
 
+// The same as numbers, and back.
+std::u32string code_points(std::string_view text);
+std::string utf8(std::u32string_view characters);
+
 // Without what later tokens might change at the end: U+FFFD, which may be the first bytes of a
 // character, and white space.
 std::string_view settled(std::string_view text);

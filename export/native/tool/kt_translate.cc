@@ -1,6 +1,6 @@
 // Translates, continues prompts or classifies, as the folder's model does.
-// kt-translate FOLDER [--n-best N | --stream] [--threads N] < lines: an answer a line, as
-// keras-transformer-run writes it.
+// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer a
+// line, as keras-transformer-run writes it.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +13,7 @@
 namespace {
 
 constexpr const char* kUsage =
-    "kt-translate FOLDER [--n-best N | --stream] [--threads N] < lines\n";
+    "kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines\n";
 
 // Control characters at which a reader or a terminal begins a line, as spaces.
 std::string one_line(std::string text, bool has_columns = false) {
@@ -88,7 +88,7 @@ bool write_answers(kt_translator* translator, const std::string& text, int n_bes
 }  // namespace
 
 int main(int count, char** arguments) {
-  const char* folder = nullptr;
+  const char *folder = nullptr, *weight_cache = nullptr;
   int n_best = 0, threads = 1;
   bool streams = false, is_wrong = false;
   for (int i = 1; i < count; ++i) {
@@ -96,13 +96,14 @@ int main(int count, char** arguments) {
     const bool has_value = i + 1 < count;
     if (name == "--n-best" && has_value) is_wrong |= (n_best = std::atoi(arguments[++i])) < 1;
     else if (name == "--threads" && has_value) threads = std::atoi(arguments[++i]);
+    else if (name == "--weight-cache" && has_value) weight_cache = arguments[++i];
     else if (name == "--stream") streams = true;
     else if (name[0] == '-' || folder) is_wrong = true;
     else folder = arguments[i];
   }
   if (is_wrong || !folder || (n_best && streams)) return std::fputs(kUsage, stderr), 2;
 
-  kt_translator* translator = kt_open(folder, threads);
+  kt_translator* translator = kt_open_cached(folder, threads, weight_cache);
   bool is_well = translator;
   for (std::string line; is_well && !std::ferror(stdout) && std::getline(std::cin, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

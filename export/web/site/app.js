@@ -9,7 +9,6 @@ const target = element('target');
 
 let worker;
 let sent = 0;
-let lines = [];
 let delayed;
 let slow;
 
@@ -105,7 +104,6 @@ function use(text) {
 function send() {
   if (!worker) return;
   sent += 1;
-  lines = [];
   slow ??= setTimeout(() => target.classList.add('waiting'), SLOW);
   worker.postMessage({ id: sent, text: source.value });
 }
@@ -124,23 +122,24 @@ const receive = {
     element('examples').hidden = element('examples').children.length === 0;
     element('network').hidden = !navigator.serviceWorker?.controller;
     element('size').textContent = megabytes(bytes);
-    element('mode').textContent = metadata.mode.replaceAll('_', ' ');
+    element('mode').textContent = metadata.mode?.replaceAll('_', ' ') ?? '–';
     document.body.dataset.state = 'ready';
     if (source.value) source.dispatchEvent(new Event('input')); // typed while loading
   },
 
   broken: ({ message }) => broken(message),
 
-  line({ id, index, line, done, milliseconds, heapBytes }) {
+  text({ id, text, done, tokens, milliseconds, memoryBytes }) {
     if (id !== sent) return;
-    lines[index] = line;
-    if (!done) return;
-    settle(lines.map(({ text }) => text).join('\n'));
+    if (!done) {
+      if (target.classList.contains('waiting')) target.textContent = text;
+      return;
+    }
+    settle(text);
     show('');
-    const ids = lines.reduce((sum, { targetIds }) => sum + targetIds.length, 0);
     element('latency').textContent = milliseconds ? `${milliseconds.toFixed(0)} ms` : '–';
-    element('tokens').textContent = source.value.trim() ? String(ids) : '–';
-    element('memory').textContent = megabytes(heapBytes);
+    element('tokens').textContent = tokens ? String(tokens) : '–';
+    element('memory').textContent = megabytes(memoryBytes);
   },
 
   failed({ id, message }) {

@@ -1,25 +1,39 @@
-// Translates off the page's thread. A classic worker: LiteRT.js loads its runtime by importScripts.
+// Translates off the page's thread.
 //
 // In:  {id, text}; a newer message cancels older ones.
 // Out: {type: 'progress', loaded, total}, {type: 'ready', bytes, metadata}, {type: 'broken', message}
-//      {type: 'line', id, index, line, done, milliseconds, heapBytes}, {type: 'failed', id, message}
-//      `line` is what Translator.translate gives; `milliseconds` is the time of all new ones.
+//      {type: 'text', id, text, done, tokens, milliseconds, memoryBytes}, {type: 'failed', id, message}
+//      `text` is what there is of the translation; `milliseconds` is the time of all new sentences.
 
-self.Module = { locateFile: (name) => new URL(`litert/${name}`, self.location).href };
+const BETWEEN = 100; // milliseconds from one part of a long translation to the next
 
 let newest = 0;
-let known = new Map(); // translations of the lines that the text had last
+let known = new Map(); // translations of the sentences that the text had last
 let last = Promise.resolve();
 
-const loading = import('./translator.js').then(({ Translator }) =>
-  Translator.load(new URL('.', self.location), (loaded, total) =>
-    postMessage({ type: 'progress', loaded, total }),
-  ),
-);
+const site = fetch('site.json').then((response) => {
+  if (!response.ok) throw new Error(`site.json could not be loaded: status ${response.status}`);
+  return response.json();
+});
+const translating = import('./translator/index.js');
+const loading = open();
 loading.then(
   ({ bytes, metadata }) => postMessage({ type: 'ready', bytes, metadata }),
   (error) => postMessage({ type: 'broken', message: error.message }),
 );
+
+async function open() {
+  const { sizes } = await site;
+  const { Translator } = await translating;
+  const total = Object.values(sizes).reduce((sum, size) => sum + size, 0);
+  const loaded = { 'metadata.json': sizes['metadata.json'] };
+  const onProgress = (file) => {
+    loaded[file.file] = file.loaded;
+    const sum = Object.values(loaded).reduce((all, bytes) => all + bytes, 0);
+    postMessage({ type: 'progress', loaded: sum, total });
+  };
+  return Translator.open('model/', { onProgress });
+}
 
 self.onmessage = ({ data }) => {
   newest = data.id;
@@ -29,25 +43,46 @@ self.onmessage = ({ data }) => {
 };
 
 async function answer({ id, text }) {
-  const translator = await loading;
+  const [translator, { joinText }, { from }] = await Promise.all([loading, translating, site]);
+  const { sentences, gaps } = split(translator, text, from);
   const kept = new Map();
-  const sources = text.split('\n');
+  const found = [];
   let milliseconds = 0;
-  for (const [index, source] of sources.entries()) {
+  let told = performance.now();
+  const tell = (done) => {
+    const parts = joinText(gaps.slice(0, found.length + 1), found.map((each) => each.text));
+    const tokens = found.reduce((sum, each) => sum + each.tokens, 0);
+    const { memoryBytes } = translator;
+    postMessage({ type: 'text', id, text: parts, done, tokens, milliseconds, memoryBytes });
+    told = performance.now();
+  };
+  for (const sentence of sentences) {
     await messages();
     if (id !== newest) return;
-    let line = known.get(source) ?? kept.get(source);
-    if (!line) {
-      const start = performance.now();
-      line = await translator.translate(source);
+    const start = performance.now();
+    if (start - told > BETWEEN) tell(false);
+    let translation = known.get(sentence) ?? kept.get(sentence);
+    if (!translation) {
+      translation = await translate(translator, sentence);
       milliseconds += performance.now() - start;
     }
-    kept.set(source, line);
-    const done = index === sources.length - 1;
-    const { heapBytes } = translator;
-    postMessage({ type: 'line', id, index, line, done, milliseconds, heapBytes });
+    kept.set(sentence, translation);
+    found.push(translation);
   }
+  tell(true);
   known = kept;
+}
+
+async function translate(translator, sentence) {
+  const ids = await translator.translateIds(translator.encode(sentence));
+  return { text: translator.decode(ids), tokens: ids.length };
+}
+
+/** Where the browser cannot find sentences, each line is one. */
+function split(translator, text, language) {
+  if (Intl.Segmenter) return translator.splitText(text, { language });
+  const sentences = text.split('\n');
+  return { sentences, gaps: ['', ...sentences.slice(1).fill('\n'), ''] };
 }
 
 /** Lets messages that wait be received: a run blocks the thread. */

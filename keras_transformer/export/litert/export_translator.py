@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import MOST_SENTENCES, Calibration
 from keras_transformer.export.litert.conversion import check_size
@@ -13,6 +14,7 @@ from keras_transformer.export.litert.graphs import (
     DeviceModule,
     check_search,
     check_signatures,
+    check_with_shortlist,
 )
 from keras_transformer.export.litert.lengths import (
     check_answers,
@@ -63,6 +65,7 @@ def export_litert(
     signatures: Sequence[str] = (DEVICE_SIGNATURE,),
     lengths: Sequence[int] = (),
     lengths_only: bool = False,
+    shortlist: Shortlist | None = None,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -111,6 +114,9 @@ def export_litert(
             `translate` beyond. They share the weights in the file.
         lengths_only: Whether the file has these signatures alone, first the longest, for runtimes
             that know no names. `max_source_length` then ends with the longest, too.
+        shortlist: A `Shortlist`: the search computes its candidates alone, whose table is in the
+            file, and every runtime gives the same text. It goes with neither `lengths` nor more
+            `signatures`.
         max_source_length: Most source tokens that the runner accepts, EOS included.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -133,11 +139,13 @@ def export_litert(
     signatures = check_signatures(signatures)
     if isinstance(model, Transformer):
         check_size(model, mode)
-    translator = device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length)
+    limits = (tokenizer, strategy, target_tokenizer)
+    translator = device_translator(model, *limits, max_source_length, shortlist)
+    if shortlist is not None:
+        check_with_shortlist(signatures, lengths)
     lengths = check_lengths(lengths, translator.max_source_length, lengths_only, signatures)
     if lengths_only:
-        limits = (tokenizer, strategy, target_tokenizer, lengths[-1])
-        translator = device_translator(translator.model, *limits)
+        translator = device_translator(translator.model, *limits, lengths[-1])
     samples = checked_samples(samples)
     references = checked_references(references, samples, bleu_tokenize)
     with new_export(path, overwrite) as folder:
@@ -149,7 +157,9 @@ def export_litert(
     return report
 
 
-def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_length):
+def device_translator(
+    model, tokenizer, strategy, target_tokenizer, max_source_length, shortlist=None
+):
     """A `Translator` of the model in float32."""
     check_search(strategy)
     if isinstance(model, Transformer):
@@ -160,6 +170,7 @@ def device_translator(model, tokenizer, strategy, target_tokenizer, max_source_l
         strategy,
         target_tokenizer=target_tokenizer,
         max_source_length=max_source_length,
+        shortlist=shortlist,
     )
 
 
@@ -241,10 +252,12 @@ def device_contents(translator, signatures=(DEVICE_SIGNATURE,), lengths=(), leng
     model, strategy = translator.model, translator.strategy
     positions, prefix = model.config.max_positions, translator.target_prefix_ids
     fixed = fixed_lengths(DEVICE_SIGNATURE, lengths, strategy, positions)
+    shortlist = translator.shortlist
+    summary = {} if shortlist is None else {"shortlist": shortlist.summary}
     return DeviceContents(
         signature=DEVICE_SIGNATURE,
         model=model,
-        module=DeviceModule(model, strategy, signatures, prefix, lengths, lengths_only),
+        module=DeviceModule(model, strategy, signatures, prefix, lengths, lengths_only, shortlist),
         tokenizer=translator.tokenizer,
         target_tokenizer=translator.target_tokenizer,
         max_source_length=translator.max_source_length,
@@ -253,5 +266,9 @@ def device_contents(translator, signatures=(DEVICE_SIGNATURE,), lengths=(), leng
             "inputs": {"source_ids": "int32 (1, S): pieces, then EOS"},
             "outputs": {"target_ids": "int32 (1, T): pieces, then EOS, then pads"},
         },
-        settings={"search": search_settings(strategy), **fields(fixed, not lengths_only)},
+        settings={
+            "search": search_settings(strategy),
+            **summary,
+            **fields(fixed, not lengths_only),
+        },
     )

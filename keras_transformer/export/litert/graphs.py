@@ -9,6 +9,7 @@ from keras import ops
 from keras_transformer.decoding import Greedy, Sampling, decode, generate
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.generation import source_limits, told_prefix
+from keras_transformer.decoding.shortlist import candidate_inputs
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering.tracing import traced
@@ -39,6 +40,16 @@ def check_signatures(signatures, known=SIGNATURES):
             f"`signatures` must be {known[:1]}, or all of {known}. Received: {signatures}"
         )
     return chosen
+
+
+def check_with_shortlist(signatures, lengths):
+    """Raises ValueError for signatures that go without a shortlist."""
+    if tuple(signatures) != (DEVICE_SIGNATURE,) or lengths:
+        raise ValueError(
+            f"`shortlist` goes with the signature {DEVICE_SIGNATURE!r} alone, whose sizes are "
+            "free: without others and `lengths`. "
+            f"Received: signatures={signatures}, lengths={lengths}"
+        )
 
 
 def check_search(strategy):
@@ -86,6 +97,7 @@ class DeviceModule(tf.Module):
         lengths: Source lengths, each of a signature more, such as `translate_32`: `translate` with
             S and T fixed, T as the most tokens for such a source.
         lengths_only: Whether there is none but these.
+        shortlist: A `Shortlist` for `translate`, without the other signatures; or `None`.
 
     Attributes:
         first_signature: The one that whoever knows no names runs; `None` where it does not matter.
@@ -100,11 +112,12 @@ class DeviceModule(tf.Module):
         prefix_ids=(),
         lengths=(),
         lengths_only=False,
+        shortlist=None,
     ):
         super().__init__()
         self.model_variables = variables(model)
         ids = _ids("source_ids")
-        translate = _translate(model, strategy, prefix_ids)
+        translate = _translate(model, strategy, prefix_ids, shortlist)
         graphs = _answers(DEVICE_SIGNATURE, "source_ids", translate, lengths, lengths_only)
         self._lengths = tuple(lengths)
         self.first_signature = _first(DEVICE_SIGNATURE, lengths, lengths_only)
@@ -158,9 +171,11 @@ def _concrete(functions, lengths):
         return {name: graph.get_concrete_function() for name, graph in functions.items()}
 
 
-def _translate(model, strategy, prefix_ids):
+def _translate(model, strategy, prefix_ids, shortlist):
     def translate(source_ids):
-        found = decode(model, source_ids, strategy, **told_prefix(prefix_ids, source_ids))
+        options = told_prefix(prefix_ids, source_ids)
+        options |= candidate_inputs(shortlist, source_ids, model.config.pad_id)
+        found = decode(model, source_ids, strategy, **options)
         return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
     return translate

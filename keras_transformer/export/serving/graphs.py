@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_transformer.decoding import decode, score
 from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.generation import told_prefix
+from keras_transformer.decoding.shortlist import candidate_inputs
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.export.serving import inputs
 from keras_transformer.export.serving.pieces import in_pieces
@@ -227,9 +228,17 @@ class ServingGraphs(SearchGraphs):
             "embed": (self._embed, [TEXT]),
         }
 
+    def facts(self):
+        shortlist = self.translator.shortlist
+        summary = {} if shortlist is None else {"shortlist": shortlist.summary}
+        return {**super().facts(), **summary}
+
     def _decoded(self, source_ids, strategy):
-        told = told_prefix(self.translator.target_prefix_ids, source_ids)
-        return decode(self.translator.model, source_ids, strategy, **told)
+        translator = self.translator
+        options = told_prefix(translator.target_prefix_ids, source_ids)
+        pad_id = translator.model.config.pad_id
+        options |= candidate_inputs(translator.shortlist, source_ids, pad_id)
+        return decode(translator.model, source_ids, strategy, **options)
 
     def _source(self, text):
         """`source_ids` (B, S) and (B,) boolean: the text is too long, and its row all pads."""

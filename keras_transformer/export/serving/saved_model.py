@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.artifacts import DESCRIPTION
 from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.serving.classifiers import ClassifierGraphs
@@ -57,6 +58,7 @@ def export_saved_model(
     adds_eos: bool = True,
     max_source_length: int = 1024,
     ids_only: bool = False,
+    shortlist: Shortlist | None = None,
     warmup_batch_sizes: Sequence[int] = BATCH_SIZES,
     measure_latency: bool = False,
     overwrite: bool = False,
@@ -96,6 +98,8 @@ def export_saved_model(
             answers a longer one with nothing, and names the fault in `status`.
         ids_only: Whether ids go in and come out, and no text: for runtimes that lack the ops of
             TensorFlow Text.
+        shortlist: A `Shortlist`, for a search among its candidates: the table is in the graphs.
+            `score` is still of the whole vocabulary.
         warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
         measure_latency: Whether those requests are run, cold and warm, which takes seconds.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
@@ -116,7 +120,7 @@ def export_saved_model(
     check_backend()
     samples = checked_samples(samples)
     _check_batch_sizes(warmup_batch_sizes)
-    search = dict(strategy=strategy, target_tokenizer=target_tokenizer)
+    search = dict(strategy=strategy, target_tokenizer=target_tokenizer, shortlist=shortlist)
     classes = dict(labels=labels, adds_eos=adds_eos)
     owner, kind, comparison_of = _parts(model, tokenizer, max_source_length, search, classes)
     for sample in samples:
@@ -155,8 +159,9 @@ def _parts(model, tokenizer, max_source_length, search, classes):
         return owner, ClassifierGraphs, ClassifierComparison
     _check_unused(model, {"labels": classes["labels"], "adds_eos": classes["adds_eos"]})
     if isinstance(model, LanguageModel):
-        _check_unused(model, {"target_tokenizer": search["target_tokenizer"]})
-        owner = TextGenerator(model, tokenizer, search["strategy"], max_source_length)
+        strategy = search.pop("strategy")
+        _check_unused(model, search)
+        owner = TextGenerator(model, tokenizer, strategy, max_source_length)
         return owner, LanguageModelGraphs, GeneratorComparison
     owner = Translator(model, tokenizer, max_source_length=max_source_length, **search)
     return owner, ServingGraphs, TranslatorComparison

@@ -7,18 +7,19 @@ import java.util.List;
 import kerastransformer.Translator;
 
 /**
- * Lines FOLDER (translate | stream | n-best | generate | classify) [no-checks] < lines: an answer a
- * line, "a|b" of several.
+ * Lines FOLDER (translate | stream | n-best | generate | classify) [WEIGHT_CACHE] < lines: an answer
+ * a line, "a|b" of several.
  */
 public final class Lines {
   public static void main(String[] arguments) throws Exception {
     final PrintStream out = new PrintStream(System.out, false, "UTF-8");
     final String all = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
-    final Translator translator = new Translator(arguments[0]);
+    final String cache = arguments.length > 2 ? arguments[2] : null;
+    final Translator translator = new Translator(arguments[0], 1, cache);
     for (String line : all.split("\n", -1)) {
       out.print(String.join("|", answers(translator, arguments[1], line)) + "\n");
     }
-    if (arguments.length == 2) {
+    if (translator.kind().equals("translate")) {
       check(translator, out);
     }
     out.flush();
@@ -63,6 +64,7 @@ public final class Lines {
     final Runnable[] wrong = {
       () -> new Translator("no\ud83d\ude00where"),
       () -> new Translator("no\0where"),
+      () -> new Translator("elsewhere", 1, "no\0where"),
       () -> translator.translate("a ".repeat(600)),
       () -> translator.translate(null),
       () -> translator.stream("a b", null),

@@ -1,4 +1,4 @@
-"""calls.py LIBRARY FOLDER: the functions of keras_transformer.h, called by ctypes.
+"""calls.py LIBRARY FOLDER [WEIGHT_CACHE]: the functions of keras_transformer.h, called by ctypes.
 
 Standard input is a JSON list of calls, [NAME, ARGUMENTS...], or [[call, ...]] for calls from
 threads of their own; standard output the list of results, {"error": TEXT} for those that fail.
@@ -8,6 +8,7 @@ Bytes are strings of Latin-1.
 import concurrent.futures
 import ctypes
 import json
+import os
 import sys
 
 CAPACITY = 4096
@@ -44,20 +45,23 @@ TAKE_PIECE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ct
 class Library:
     """A translator behind the C interface."""
 
-    def __init__(self, path, folder):
+    def __init__(self, path, folder, *weight_cache):
         self.c = ctypes.CDLL(path)
         self.c.kt_version.restype = self.c.kt_error.restype = ctypes.c_char_p
-        for name in ("kt_open", "kt_translate", "kt_generate", "kt_decode"):
+        for name in ("kt_open", "kt_open_cached", "kt_translate", "kt_generate", "kt_decode"):
             getattr(self.c, name).restype = ctypes.c_void_p
         self.c.kt_n_best.restype = ctypes.POINTER(Translations)
         self.c.kt_kind.restype = ctypes.c_char_p
         self.c.kt_classify.restype = self.c.kt_classify_ids.restype = ctypes.POINTER(Classes)
         self.handle = None
-        self.open(folder)
+        self.open(folder, 1, *weight_cache)
 
-    def open(self, folder, threads=1):
+    def open(self, folder, threads=1, *weight_cache):
         folder = None if folder is None else folder.encode()
-        handle = self.c.kt_open(folder, threads)
+        if weight_cache:
+            handle = self.c.kt_open_cached(folder, threads, *map(os.fsencode, weight_cache))
+        else:
+            handle = self.c.kt_open(folder, threads)
         self.check(handle)
         self.c.kt_close(ctypes.c_void_p(self.handle))
         self.handle = handle
@@ -185,8 +189,8 @@ class Library:
             return list(pool.map(self.result, calls))
 
 
-def main(path, folder):
-    library = Library(path, folder)
+def main(path, folder, *weight_cache):
+    library = Library(path, folder, *weight_cache)
     json.dump([library.result(call) for call in json.load(sys.stdin)], sys.stdout)
     library.c.kt_close(ctypes.c_void_p(library.handle))
 

@@ -7,53 +7,16 @@
 // often the server cuts a file short, by name, the headers that it sends, an address that the worker
 // is to fetch, whether the page is loaded again.
 
-import { createHash } from 'node:crypto';
 import * as fs from 'node:fs';
-import http from 'node:http';
 import { createRequire } from 'node:module';
 import path from 'node:path';
+import { PATH, serve } from './server.mjs';
 
 const [webFolder, executablePath] = process.argv.slice(2);
 process.env.PW_EXPERIMENTAL_SERVICE_WORKER_NETWORK_EVENTS = '1';
 const { chromium } = createRequire(path.join(webFolder, 'package.json'))('playwright-core');
 
-const TYPES = {
-  '.css': 'text/css',
-  '.html': 'text/html',
-  '.js': 'text/javascript',
-  '.svg': 'image/svg+xml',
-  '.wasm': 'application/wasm',
-};
 const LOOK = 1500; // ms on a page: Chromium looks for a newer site a second after the last visit
-const PATH = '/some/where/'; // a site must not need the root of its server
-
-function serve(folder, cut = {}, headers = {}) {
-  let served = folder;
-  const left = { ...cut };
-  const server = http.createServer((request, response) => {
-    const { pathname } = new URL(request.url, 'http://127.0.0.1');
-    const name = pathname === PATH ? 'index.html' : pathname.slice(PATH.length);
-    const file = path.join(served, name);
-    if (!pathname.startsWith(PATH) || !fs.existsSync(file)) {
-      response.writeHead(404).end('not here');
-      return;
-    }
-    const type = TYPES[path.extname(file)] ?? 'application/octet-stream';
-    const content = fs.readFileSync(file);
-    const etag = `"${createHash('sha256').update(content).digest('hex')}"`;
-    if (request.headers['if-none-match'] === etag) {
-      response.writeHead(304, { etag }).end();
-      return;
-    }
-    const isCut = left[name] > 0;
-    if (isCut) left[name] -= 1;
-    response
-      .writeHead(200, { 'content-type': type, etag, ...headers })
-      .end(isCut ? content.subarray(0, content.length / 2) : content);
-  });
-  server.replace = (other) => (served = other);
-  return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server)));
-}
 
 async function opened(page, url) {
   await page.goto(url);
@@ -89,9 +52,9 @@ function translateAll(texts) {
     const translator = await loading;
     const answers = [];
     for (const text of texts) {
-      const start = performance.now();
-      const answer = await translator.translate(text).catch(({ message }) => ({ message }));
-      answers.push({ ...answer, milliseconds: performance.now() - start });
+      const sourceIds = translator.encode(text);
+      const targetIds = await translator.translateIds(sourceIds);
+      answers.push({ sourceIds, targetIds, text: await translator.translate(text) });
     }
     return answers;
   })();
@@ -112,7 +75,7 @@ function translateRows(rows) {
 function memoryOf({ texts, repeat }) {
   return (async () => {
     const translator = await loading;
-    const { CompiledModel, Tensor } = await import('./litert/index.js');
+    const { CompiledModel, Tensor } = await import('./translator/vendor/litert.js');
     const counts = { runs: 0, tensorsDeleted: 0 };
     const count = (owner, method, name) => {
       const original = owner[method];
@@ -126,7 +89,7 @@ function memoryOf({ texts, repeat }) {
     const heap = [];
     for (let round = 0; round < repeat; round += 1) {
       for (const text of texts) await translator.translate(text);
-      heap.push(translator.heapBytes);
+      heap.push(translator.memoryBytes);
     }
     return { ...counts, heap };
   })();
@@ -141,10 +104,10 @@ function burst(texts) {
       if (data.type === 'ready') {
         texts.forEach((text, index) => worker.postMessage({ id: index + 1, text }));
       }
-      if (data.type === 'line' || data.type === 'failed') received.push(data);
+      if (data.type === 'text' || data.type === 'failed') received.push(data);
       if (data.id === texts.length && (data.done || data.type === 'failed')) {
         worker.terminate();
-        resolve(received.map(({ id, index, type }) => ({ id, index, type })));
+        resolve(received.map(({ id, done, type }) => ({ id, done, type })));
       }
     };
   });
@@ -163,7 +126,7 @@ function rule(address) {
 
 async function visit(browser, wanted) {
   const { site, typed, ids, raw, sent, repeat, newer, again, screenshot } = wanted;
-  const server = await serve(site, wanted.cut, wanted.headers);
+  const server = await serve(site, wanted);
   const origin = `http://127.0.0.1:${server.address().port}`;
   const context = await browser.newContext({ colorScheme: 'light' });
   const result = { foreign: [], pageErrors: [], requests: 0 };

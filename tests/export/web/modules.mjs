@@ -1,13 +1,15 @@
-// The page's modules without a browser: node modules.mjs SITE_FOLDER < request.json > answer.json
+// The package's modules without a browser: node modules.mjs WEB_FOLDER < request.json > answer.json
 
 import * as fs from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [site] = process.argv.slice(2);
-const load = (name) => import(pathToFileURL(path.join(site, name)));
-const { readFolder } = await load('../device_folder.mjs');
-const { loadTokenizer } = await load('tokenizers.js');
+const [web] = process.argv.slice(2);
+const load = (name) => import(pathToFileURL(path.join(web, name)));
+const { readFolder } = await load('package/device_folder.js');
+const { readerOf } = await load('package/sources.js');
+const { loadTokenizer } = await load('package/tokenizers.js');
+const { digestOf, sha256 } = await load('package/sha256.js');
 
 const attempt = async (work) => {
   try {
@@ -24,8 +26,33 @@ const requests = {
   },
 
   async folders({ folders }) {
-    const read = (folder) => attempt(async () => Object.keys(readFolder(folder).contents));
+    const read = (folder) => 
+      attempt(async () => Object.keys((await readFolder(readerOf(folder, 'source'))).contents));
     return Promise.all(folders.map(read));
+  },
+
+  async split({ texts }) {
+    const { joinText, splitText } = await load('package/sentences.js'); // it needs what is packed
+    return texts.map(([text, language, most]) => {
+      const fits = (sentence) => Array.from(sentence).length <= most;
+      const { sentences, gaps } = splitText(text, language, most ? fits : undefined);
+      const translations = sentences.map((sentence) => sentence.slice(0, -1));
+      return { sentences, gaps, joined: joinText(gaps, translations) };
+    });
+  },
+
+  async join({ gaps, translations }) {
+    const { joinText } = await load('package/sentences.js');
+    return joinText(gaps, translations);
+  },
+
+  async hashes({ contents }) {
+    const bytes = contents.map((content) => new Uint8Array(Buffer.from(content, 'base64')));
+    const hexadecimal = (digest) => Buffer.from(digest).toString('hex');
+    return {
+      own: bytes.map((content) => hexadecimal(digestOf(content))),
+      browsers: await Promise.all(bytes.map(sha256)),
+    };
   },
 };
 

@@ -84,7 +84,19 @@ public final class Translator implements AutoCloseable {
 
   /** Opens a folder with 1 to 256 threads. */
   public Translator(String folder, int threads) {
-    handle = open(terminated(folder), threads);
+    this(folder, threads, null);
+  }
+
+  /**
+   * Opens a folder with packed weights in a file, which the first start writes into {@code
+   * weightCache} and later ones map: the system can drop them. On Android {@code getCacheDir()} has
+   * room for it.
+   *
+   * @param weightCache a folder, made if missing, or null for weights that are packed into memory
+   */
+  public Translator(String folder, int threads, String weightCache) {
+    final byte[] cache = weightCache == null ? null : terminated(weightCache, "weightCache");
+    handle = open(terminated(folder, "folder"), threads, cache);
   }
 
   /** The version of the native library. */
@@ -220,9 +232,9 @@ public final class Translator implements AutoCloseable {
     return text.replaceAll("\\p{Cs}", "\ufffd\ufffd\ufffd").getBytes(StandardCharsets.UTF_8);
   }
 
-  private static byte[] terminated(String text) {
+  private static byte[] terminated(String text, String name) {
     if (text.indexOf('\0') >= 0) {
-      throw new Failure("`folder` must hold no NUL. Received: one");
+      throw new Failure("`" + name + "` must hold no NUL. Received: one");
     }
     return bytes(text + "\0");
   }
@@ -259,7 +271,7 @@ public final class Translator implements AutoCloseable {
     return new Failure(text(message));
   }
 
-  private static native long open(byte[] folder, int threads);
+  private static native long open(byte[] folder, int threads, byte[] weightCache);
 
   private static native void close(long handle);
 

@@ -1,5 +1,7 @@
 // Text to ids and back, as keras_transformer_runner.tokenizers does it in Python: same ids, same text.
 
+import { TranslatorError } from './errors.js';
+
 const SPECIAL_IDS = 4; // pad 0, unk 1, bos 2, eos 3
 const UNK = 1;
 const UNKNOWN = '⁇';
@@ -12,7 +14,7 @@ const OUTER_SPACES = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g;
  * @param {number[]} prefix ids before every text but an empty one, such as a language's
  * @returns {Promise<{encode: (text: string) => number[], decode: (ids: number[]) => string}>}
  *     `decode` takes no special ids but unk, and drops what a row has of the prefix at its start
- * @throws {Error} if it is of an unknown kind
+ * @throws {TranslatorError} if it is of an unknown kind
  */
 export async function loadTokenizer(bytes, prefix = []) {
   const tokenizer = bytes[0] === 0x7b ? fromFields(bytes) : await sentencePiece(bytes);
@@ -35,7 +37,7 @@ function withoutSurrogates(text) {
 }
 
 async function sentencePiece(bytes) {
-  const { loadSentencePiece } = await import('./sentencepiece.js');
+  const { loadSentencePiece } = await import('./vendor/sentencepiece.js');
   const processor = await loadSentencePiece(bytes);
   return {
     encode: (text) => processor.encodeIds(text),
@@ -48,7 +50,8 @@ const KINDS = { bytes: bytesTokenizer, characters: characterTokenizer, vocabular
 function fromFields(bytes) {
   const fields = JSON.parse(new TextDecoder().decode(bytes));
   if (fields.format !== 1 || !Object.hasOwn(KINDS, fields.type)) {
-    throw new Error(
+    throw new TranslatorError(
+      'folder',
       `a tokenizer's file must have format 1 and one of the types ${Object.keys(KINDS)}. ` +
         `Received: format=${fields.format}, type=${fields.type}`,
     );

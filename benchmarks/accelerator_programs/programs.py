@@ -1,0 +1,148 @@
+"""The programs that are compiled: Keras' own training step, and our searches, on JAX.
+
+`python -m accelerator_programs.programs NAME CHIP CHIPS` compiles one and prints what is known of
+it as JSON, in a process of its own, as libtpu keeps what it has compiled. `HLO_FILE` names a file
+for the program's text.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+import time
+
+# No TPU is looked for, and libtpu says little.
+_ENVIRONMENT = {
+    "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_STDERR_LOG_LEVEL": "3", "TPU_MIN_LOG_LEVEL": "3",
+}  # fmt: skip
+# NAME -> preset, vocabulary, rows a chip, length of both sides
+TRAINING = {
+    "train tiny": ("tiny", 6_000, 64, 32),
+    "train base": ("base", 32_000, 392, 64),
+    "train big": ("big", 32_000, 128, 64),
+}
+# NAME -> preset, vocabulary, rows, length, beams
+SEARCHES = {
+    "greedy tiny": ("tiny", 6_000, 32, 32, None),
+    "beam 4 tiny": ("tiny", 6_000, 32, 32, 4),
+}
+POLICY = "mixed_bfloat16"
+
+
+def training_flops(config, rows, length):
+    """Multiplications and additions of the products of a step: three times those forward."""
+    width, inner, tokens = config.model_dim, config.intermediate_dim, rows * length
+    feed_forward, projections = 4 * width * inner, 8 * width**2
+    attention = 4 * length * width  # scores and context, a query
+    encoder = config.encoder_layers * (projections + attention + feed_forward)
+    decoder = config.decoder_layers * (2 * projections + 2 * attention + feed_forward)
+    return 3 * tokens * (encoder + decoder + 2 * width * config.target_size)
+
+
+def compiled_training(name, devices):
+    """The step that `fit` jits, its state given away, its rows split over the devices."""
+    import jax
+    import keras
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    import keras_transformer as kt
+
+    preset, vocabulary, rows, length = TRAINING[name]
+    config = kt.TransformerConfig.preset(preset, vocab_size=vocabulary)
+    model = kt.Transformer(config, dtype=POLICY)
+    pad_id = config.pad_id
+    model.compile(
+        optimizer=keras.optimizers.Adam(kt.PaperSchedule(config.model_dim), beta_2=0.98),
+        loss=kt.SmoothedCrossEntropy(0.1, pad_id=pad_id),
+        metrics=[kt.TokenAccuracy(pad_id), kt.Perplexity(pad_id)],
+        jit_compile=True,
+    )
+    model.optimizer.build(model.trainable_variables)
+    logits = np.zeros((1, 1, vocabulary), "float32")
+    model.compute_metrics(None, np.full((1, 1), pad_id, "int32"), logits)
+    mesh = Mesh(np.array(devices), ("batch",))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    variables = (
+        model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
+        model.metrics_variables,
+    )  # fmt: skip
+    state = tuple([_like(one.value, everywhere) for one in group] for group in variables)
+    split = NamedSharding(mesh, PartitionSpec("batch"))
+    ids = jax.ShapeDtypeStruct((rows * len(devices), length), np.dtype("int32"), sharding=split)
+    step = jax.jit(model.train_step, donate_argnums=0)
+    lowered = step.trace(state, ({"source_ids": ids, "target_ids": ids}, ids)).lower(
+        lowering_platforms=("tpu",)
+    )
+    return lowered.compile(), {"arithmetic": training_flops(config, rows, length)}
+
+
+def compiled_search(name, devices):
+    import jax
+    import keras
+    import numpy as np
+
+    import keras_transformer as kt
+    from keras_transformer.decoding import decode
+
+    preset, vocabulary, rows, length, beams = SEARCHES[name]
+    model = kt.Transformer(kt.TransformerConfig.preset(preset, vocab_size=vocabulary), dtype=POLICY)
+    search = kt.BeamSearch(beam_size=beams) if beams else kt.Greedy()
+    there = jax.sharding.SingleDeviceSharding(devices[0])
+
+    def run(values, ids):
+        with keras.StatelessScope(list(zip(model.weights, values, strict=True))):
+            return decode(model, ids, search)
+
+    values = [_like(weight.value, there) for weight in model.weights]
+    ids = jax.ShapeDtypeStruct((rows, length), np.dtype("int32"), sharding=there)
+    lowered = jax.jit(run).trace(values, ids).lower(lowering_platforms=("tpu",))
+    return lowered.compile(), {}
+
+
+def report(name, chip, chips):
+    """What is known of one compiled program, a dict."""
+    from accelerator_programs import hlo
+    from accelerator_programs.chips import CHIPS
+    from jax.experimental import topologies
+
+    topology = CHIPS[chip].topologies[chips]
+    described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    start = time.monotonic()
+    make = compiled_training if name in TRAINING else compiled_search
+    program, figures = make(name, described.devices[:chips])
+    text, memory, cost = program.as_text(), program.memory_analysis(), program.cost_analysis()
+    cost = cost[0] if isinstance(cost, list) else cost
+    if path := os.environ.get("HLO_FILE"):
+        with open(path, "w") as file:
+            file.write(text)
+    moved, groups = hlo.hbm_bytes(text)
+    return figures | {
+        "program": name,
+        "chip": chip,
+        "chips": chips,
+        "flops": cost["flops"],
+        "peak": memory.peak_memory_in_bytes,
+        "state": memory.argument_size_in_bytes,
+        "given_away": memory.alias_size_in_bytes,
+        "hbm_bytes": moved,
+        "hbm_groups": groups,
+        "forbidden": hlo.forbidden(text),
+        "products": hlo.product_types(text),
+        "custom_calls": hlo.custom_calls(text),
+        "collectives": hlo.collectives(text),
+        "versions": {one: importlib.metadata.version(one) for one in ("jax", "libtpu", "keras")},
+        "seconds": round(time.monotonic() - start, 1),
+    }
+
+
+def _like(value, sharding):
+    import jax
+
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+
+
+if __name__ == "__main__":
+    os.environ.update(_ENVIRONMENT)
+    print(json.dumps(report(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -1,0 +1,175 @@
+"""The teachers' probabilities: in shards, resumed, read for the pairs that are trained on."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from toy_teachers import save_teacher
+
+import keras_transformer as kt
+from keras_transformer.data import tokenize_corpus, training_batches
+from keras_transformer.data.distilled import open_distilled
+from keras_transformer.data.scored import with_probabilities
+from keras_transformer.distillation import (
+    DistillationOptions,
+    Teachers,
+    check_student,
+    distil,
+    probabilities,
+    write_corpus,
+)
+from keras_transformer.experiment import Experiment, load_run
+
+OPTIONS = DistillationOptions(select="original", top_k=3)
+PAIRS = [("ab", "ba"), ("cab", "bac"), ("abcabc", "c"), ("a", "ab"), ("b", ""), ("", "c")]
+TRAINED = PAIRS[:4]
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory, teacher_folders):
+    return Teachers.open(teacher_folders)
+
+
+@pytest.fixture
+def experiment(student, teacher_folders, tmp_path):
+    pairs = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
+    (tmp_path / "pairs.tsv").write_text(pairs)
+    text = student.read_text().replace(
+        'type = "characters"', f'type = "characters"\nfile = "{teacher_folders[0]}/tokenizer.json"'
+    )
+    student.write_text(text + "teacher_weight = 0.5\nteacher_temperature = 2.0\n")
+    return Experiment.load(student)
+
+
+@pytest.mark.smoke
+def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(probabilities, "_PAIRS", 3)
+    monkeypatch.setattr(probabilities, "_ROWS", 2)
+    folder = write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
+    assert not (folder / "translations.jsonl").exists()
+    ((corpus),) = open_distilled(folder, 1)
+    assert list(corpus) == TRAINED
+    assert len(list(folder.glob("probabilities-*.npz"))) == 2
+    translator = teachers.translator()
+    tokenizer = translator.tokenizer
+    pair = tokenizer, tokenizer
+    tokens = tokenize_corpus(corpus, tokenizer, max_length=9)
+    scored = with_probabilities(tokens, folder, pair)
+    assert scored.fingerprint != tokens.fingerprint
+    short = with_probabilities(tokenize_corpus(corpus, tokenizer, max_length=4), folder, pair)
+    assert len(short) == 3 and len(short.teacher_ids) == 3 + 4 + 3
+    # Each row of a batch: the ids that the ensemble finds most probable behind what is before.
+    batches = training_batches(scored, tokenizer, batch_tokens=16, buckets=[4, 8], epochs=1)
+    rows = 0
+    for inputs, labels in batches:
+        ids, log_probs = (inputs[name].numpy() for name in ("teacher_ids", "teacher_log_probs"))
+        assert ids.shape == log_probs.shape == (*labels.shape, 3)
+        plain = {name: inputs[name] for name in ("source_ids", "target_ids")}
+        real = labels.numpy() != tokenizer.pad_id
+        rows += real.any(axis=1).sum()
+        expected = np.asarray(translator.model(plain))
+        expected = expected - np.log(np.exp(expected).sum(-1, keepdims=True))
+        order = np.argsort(-expected, axis=-1)[..., :3]
+        np.testing.assert_array_equal(ids[real], order[real])
+        best = np.take_along_axis(expected, order, axis=-1)
+        np.testing.assert_allclose(log_probs[real], best[real], rtol=2e-3)
+        assert (ids[~real] == 0).all() and (log_probs[~real] == 0).all()
+    assert rows == 4
+
+
+def test_an_interrupted_call_keeps_its_shards(teachers, experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(probabilities, "_PAIRS", 2)
+    calls, shard = [], probabilities._shard
+
+    def counting(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return shard(*arguments)
+
+    monkeypatch.setattr(probabilities, "_shard", counting)
+    folder = tmp_path / "corpus"
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(teachers, experiment.data, folder, options=OPTIONS)
+    with pytest.raises(ValueError, match="`data.distilled` must be finished"):
+        open_distilled(folder, 1)
+    write_corpus(teachers, experiment.data, folder, options=OPTIONS)
+    assert len(calls) == 3
+    longer = dataclasses.replace(experiment.data, max_length=99)
+    with pytest.raises(FileExistsError, match="differs in max_length"):
+        write_corpus(teachers, longer, folder, options=OPTIONS)
+    (folder / "probabilities-00001.npz").write_bytes(b"")
+    tokenizer = kt.CharacterTokenizer("abc")
+    corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
+    with pytest.raises(ValueError, match="probabilities-00001.npz must be the file that"):
+        with_probabilities(corpus, folder, (tokenizer, tokenizer))
+
+
+@pytest.mark.slow
+def test_a_student_is_trained_on_them(teachers, experiment, tmp_path):
+    run = load_run(distil(teachers, experiment, tmp_path / "run", options=OPTIONS))
+    assert type(run.model) is kt.Transformer
+    assert run.tokenizer.fingerprint == teachers.fingerprints[0][1]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["loss"] > 0
+
+
+def test_what_does_not_go_together(stub, teachers, experiment, student, tmp_path):
+    with pytest.raises(ValueError, match="`select` 'original' must go with `top_k`"):
+        DistillationOptions(select="original")
+    with pytest.raises(ValueError, match="`top_k` must be a positive integer"):
+        DistillationOptions(top_k=0)
+    plain = DistillationOptions()
+    with pytest.raises(ValueError, match="must go with `training.teacher_weight`.*top_k=None"):
+        check_student(experiment, teachers, plain)
+    without = Experiment.load(student, {"training.teacher_weight": "0.0"})
+    with pytest.raises(ValueError, match="must go with .*top_k=3, teacher_weight=0"):
+        check_student(without, teachers, OPTIONS)
+    check_student(experiment, teachers, OPTIONS)
+    kt.CharacterTokenizer("abcd").save(tmp_path / "other.json")
+    for other in (str(tmp_path / "other.json"), ""):
+        wrong = Experiment.load(student, {"tokenizer.file": other})
+        with pytest.raises(ValueError, match="must have its teachers' tokenizers: name them in"):
+            check_student(wrong, teachers, OPTIONS)
+    prefixed = dataclasses.replace(teachers, source_prefix=("a",))
+    with pytest.raises(ValueError, match="`top_k` goes without prefixes"):
+        write_corpus(prefixed, experiment.data, tmp_path / "corpus", options=OPTIONS)
+    for changes in ({"r_drop": 1.0}, {"pack": True}):
+        with pytest.raises(ValueError, match="does not go with `r_drop` and `pack`"):
+            dataclasses.replace(experiment.training, **changes)
+    for weight in (-0.1, 1.1):
+        with pytest.raises(ValueError, match=r"`training.teacher_weight` must be in \[0, 1\]"):
+            dataclasses.replace(experiment.training, teacher_weight=weight)
+    with pytest.raises(ValueError, match="`training.teacher_temperature` must be positive"):
+        dataclasses.replace(experiment.training, teacher_temperature=0.0)
+    data = dataclasses.replace(experiment.data, distilled="x", original_weight=1.0)
+    with pytest.raises(ValueError, match="`training.teacher_weight` goes with one corpus"):
+        dataclasses.replace(experiment, data=data)
+    made = write_corpus(teachers, experiment.data, tmp_path / "plain")
+    tokenizer = kt.CharacterTokenizer("abc")
+    corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
+    with pytest.raises(ValueError, match="needs the teachers' probabilities.*which has none"):
+        with_probabilities(corpus, made, (tokenizer, tokenizer))
+
+
+def test_limits_of_the_teachers(student, experiment, tmp_path):
+    folder = save_teacher(tmp_path / "learned", 3, positions="learned", max_positions=9)
+    teachers = Teachers.open([folder])
+    with pytest.raises(ValueError, match="must be at most the positions that the teachers know"):
+        write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
+    data = dataclasses.replace(experiment.data, max_length=9)
+    many = DistillationOptions(select="original", top_k=8)
+    with pytest.raises(ValueError, match="`top_k` must be at most the vocabulary's size.*size=7"):
+        write_corpus(teachers, data, tmp_path / "other", options=many)
+
+
+def test_other_pairs_and_other_tokenizers_are_noticed(teachers, experiment, tmp_path):
+    folder = write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
+    tokenizer, other = kt.CharacterTokenizer("abc"), kt.CharacterTokenizer("abcd")
+    corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
+    with pytest.raises(ValueError, match="must have its teachers' tokenizers"):
+        with_probabilities(corpus, folder, (tokenizer, other))
+    fewer = tokenize_corpus(TRAINED[1:], tokenizer, max_length=9)
+    with pytest.raises(ValueError, match="must be of the pairs that are trained on"):
+        with_probabilities(fewer, folder, (tokenizer, tokenizer))

@@ -1,0 +1,80 @@
+// The package in Node: node in_node.mjs < request.json > answer.json
+
+import * as fs from 'node:fs';
+import http from 'node:http';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { Translator } from 'keras-transformer-web';
+import { translateAll } from './translate_all.js';
+
+const { folder, texts, whole, damaged, open } = JSON.parse(fs.readFileSync(0, 'utf8'));
+const read = (name) => fs.readFileSync(path.join(folder, name));
+const server = http.createServer(({ url }, response) => {
+  const file = path.join(folder, url);
+  if (fs.existsSync(file)) response.end(fs.readFileSync(file));
+  else response.writeHead(404).end();
+});
+await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+const address = `http://127.0.0.1:${server.address().port}/`;
+const files = new Map(fs.readdirSync(folder).map((name) => [name, read(name)]));
+const sources = {
+  path: folder,
+  address: pathToFileURL(folder),
+  files,
+  buffers: new Map([...files].map(([name, { buffer, byteOffset, length }]) => [
+    name,
+    buffer.slice(byteOffset, byteOffset + length),
+  ])),
+  function: async (name) => read(name),
+  responses: (name) => new Response(read(name)),
+  network: address,
+};
+const answers = {};
+for (const [name, model] of Object.entries(sources)) {
+  answers[name] = await translateAll({ Translator }, { model, texts, whole });
+}
+
+const outcome = (promise) =>
+  promise.then(
+    () => 'nothing',
+    (error) => `${error.code ?? error.name}: ${error.message}`,
+  );
+const without = (name) => new Map([...files].filter(([other]) => other !== name));
+const translator = await Translator.open(files);
+const stopped = AbortSignal.abort();
+const stop = new AbortController();
+const inTurn = texts.map((text) => outcome(translator.translate(text, { signal: stop.signal })));
+stop.abort(new Error('enough'));
+const errors = {
+  stopped: await Promise.all(inTurn),
+  open: await outcome(Translator.open(open)),
+  damaged: await outcome(Translator.open(damaged)),
+  'no file': await outcome(Translator.open(without('model.tflite'))),
+  'no folder': await outcome(Translator.open(`${folder}/none`)),
+  'no page': await outcome(Translator.open(`${address}none/`)),
+  'no server': await outcome(Translator.open('http://127.0.0.1:9/')),
+  'no source': await outcome(Translator.open(3)),
+  'no address': await outcome(Translator.open('http://')),
+  'no bytes': await outcome(Translator.open(new Map([['metadata.json', 'text']]))),
+  'a number': await outcome(Translator.open(() => 3)),
+  'no text': await outcome(translator.translate(3)),
+  'no whole text': await outcome(translator.translateText(3)),
+  'no language': await outcome(translator.translateText('a', { language: 'German' })),
+  'no ids': await outcome(translator.translateIds('ab')),
+  'another id': await outcome(translator.translateIds([31, 3])),
+  'another target id': await outcome(Promise.resolve().then(() => translator.decode([-1]))),
+  'too long': await outcome(translator.translate('a'.repeat(600))),
+  'too many bytes': await outcome(translator.translate('a'.repeat(40_000))),
+  aborted: await outcome(translator.translate('a', { signal: stopped })),
+  'aborted text': await outcome(translator.translateText('A. B.', { signal: stopped })),
+  'aborted opening': await outcome(Translator.open(files, { signal: stopped })),
+};
+const running = translator.translate(texts[0]);
+const closing = translator.close();
+errors.closed = await outcome(translator.translate('a'));
+answers.beforeClosing = await running;
+await closing;
+await translator.close();
+server.closeAllConnections();
+server.close();
+console.log(JSON.stringify({ answers, errors, bytes: translator.bytes }));

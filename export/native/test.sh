@@ -27,6 +27,7 @@ need cmake cmake make
 need g++ g++
 need sentencepiece_processor.h libsentencepiece-dev
 need nlohmann/json.hpp nlohmann-json3-dev
+need unicode/ubrk.h libicu-dev
 need javac default-jdk-headless
 need clang clang
 need qemu-aarch64-static qemu-user-static

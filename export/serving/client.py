@@ -3,8 +3,11 @@
     python client.py --model translator "Two dogs play." "A man sleeps."
     python client.py --model translator --rest --n-best 3 < sentences.txt
 
+    python client.py --model translator --text --language de < letter.txt
+
 gRPC needs `pip install tensorflow-serving-api`; REST needs the standard library alone. It is one
-file, to copy: nothing of keras_transformer is needed here.
+file, to copy: nothing of keras_transformer is needed here, but for whole texts, which the runner
+splits: `pip install './keras_transformer_runner[sentences]'`.
 """
 
 import argparse
@@ -121,6 +124,41 @@ class Client:
                 OUT_OF_RANGE.
         """
         return _best(self.translate_n_best(texts, 1))
+
+    def translate_text(self, text, language=""):
+        """The translation of a text of several sentences, its line breaks and spaces kept.
+
+        The server gets its sentences, and parts of those that it calls too long.
+
+        Args:
+            text: A string.
+            language: That of the text, such as "de": its abbreviations end no sentence.
+
+        Raises:
+            ServingError: as `translate`.
+            ImportError: if the runner's package or icu4py is not installed.
+            ValueError: if `language` is no such tag.
+        """
+        try:
+            from keras_transformer_runner.sentences import split_text
+        except ImportError as error:
+            raise ImportError(
+                "whole texts need pip install './keras_transformer_runner[sentences]'. "
+                f"Received: {error}"
+            ) from error
+        answers = {}
+        while True:
+            too_long = {each for each, answer in answers.items() if answer.status == "too_long"}
+            split = split_text(text, language, lambda sentence, long=too_long: sentence not in long)
+            new = [*dict.fromkeys(each for each in split.sentences if each not in answers)]
+            if not new:
+                break
+            answers.update(zip(new, self.translate_n_best(new, 1), strict=True))
+        for sentence in split.sentences:
+            if answers[sentence].status != "ok":
+                status = answers[sentence].status
+                raise ServingError("OUT_OF_RANGE", f"{sentence[:60]!r}: {status}")
+        return split.with_translations([answers[each].translations[0] for each in split.sentences])
 
     def translate_n_best(self, texts, n_best=0):
         """An `Answer` for each text, whatever is wrong with the others.
@@ -319,6 +357,14 @@ def _best(answers):
     return [answer.translations[0] for answer in answers]
 
 
+def _print_whole(client, arguments):
+    """Writes the translation of standard input as it is, and of each text as a line."""
+    for text in arguments.text or [sys.stdin.buffer.read().decode("utf-8")]:
+        made = client.translate_text(text, arguments.language) + "\n" * bool(arguments.text)
+        sys.stdout.buffer.write(made.encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(
         description="Translate, continue or classify by a model behind TF Serving."
@@ -333,15 +379,31 @@ def main(argv=None):
     parser.add_argument("--rest", action="store_true", help="REST instead of gRPC")
     parser.add_argument("--address", help="localhost:8500, or http://localhost:8501 with --rest")
     parser.add_argument("--n-best", type=int, help="print JSON lines with so many, and scores")
+    parser.add_argument(
+        "--text",
+        action="store_true",
+        dest="whole",
+        help="standard input, or each TEXT, is one text",
+    )
+    parser.add_argument("--language", default="", metavar="TAG", help="of --text, such as de")
     parser.add_argument("--deadline", type=float, default=30.0, metavar="SECONDS")
     arguments = parser.parse_args(argv)
+    if arguments.whole and arguments.n_best is not None:
+        parser.error("--text goes without --n-best")
+    if arguments.whole and arguments.task != "translate":
+        parser.error("--text goes with --task translate")
+    if arguments.language and not arguments.whole:
+        parser.error("--language goes with --text")
     make, address = (
         (RestClient, "http://localhost:8501") if arguments.rest else (GrpcClient, "localhost:8500")
     )
     options = {"version": arguments.version, "retries": Retries(deadline=arguments.deadline)}
-    texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
     try:
         with make(arguments.address or address, arguments.model, **options) as client:
+            if arguments.whole:
+                _print_whole(client, arguments)
+                return 0
+            texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
             if arguments.task == "classify":
                 answers = client.classify(texts)
             else:
@@ -356,7 +418,7 @@ def main(argv=None):
                 else:
                     print()
                     print(f"client: no answer: {answer.status}", file=sys.stderr)
-    except (ServingError, ImportError) as error:
+    except (ServingError, ImportError, ValueError) as error:
         print(f"client: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,7 +1,9 @@
 """The native core of export/native: what Python's runner answers, in C, Java and on arm64."""
 
+import itertools
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,15 +19,19 @@ from native_core import (
     SENTENCES,
     TEXTS,
     build,
+    call,
     latin,
+    litert,
     made_up,
     model_sum,
     run,
     unlatin,
     with_tokenizer,
 )
+from odd_paragraphs import PARAGRAPHS, odd_texts
 
 from keras_transformer_runner import Runner
+from keras_transformer_runner.sentences import split_text
 from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -150,6 +156,72 @@ def test_the_tool_writes_what_the_runner_writes(native_tool, native_words, nativ
         assert done.stdout == expected.stdout
 
 
+# --- Whole texts ---------------------------------------------------------------------------
+
+
+def pieces_of(text, language, fits):
+    split = split_text(text, language, fits)
+    pairs = itertools.zip_longest(split.gaps, split.sentences)
+    return [piece for pair in pairs for piece in pair if piece is not None]
+
+
+def test_whole_texts_have_the_pieces_of_python(native_call, native_words):
+    """Also by another version of ICU than icu4py brings."""
+    runner, rng = Runner(native_words), random.Random(8)
+    languages = ["", "de", "en", "fr", "es", "cs", "ru", "el", "pl", "zh", "xx", "hu_HU"]
+    cases = [*PARAGRAPHS, *((text, rng.choice(languages)) for text in odd_texts(rng, 2000))]
+    longest = runner.metadata["max_source_length"]
+    cases += [("ab cd, " * longest + "! " + "語" * 40 * longest, "en")]
+
+    def fits(sentence):
+        return len(sentence.encode()) <= 64 * longest and len(runner.encode(sentence)) <= longest
+
+    received = native_call(
+        native_words, [["split_text", latin([text])[0], language] for text, language in cases]
+    )
+    expected = [pieces_of(*case, fits) for case in cases]
+    assert list(map(unlatin, received)) == expected
+    assert max(map(len, expected)) > 20
+    (first,) = native_call(native_words, [["split_text", "a b. C", None, 2]])
+    assert first == ["", "a b."]
+
+
+def test_translations_of_whole_texts(native_call, native_words, native_tool):
+    runner = Runner(native_words)
+    texts = [text for text, _ in PARAGRAPHS]
+    found = native_call(native_words, [["translate_text", text, "de"] for text in latin(texts)])
+    assert unlatin(found) == [runner.translate_text(text, language="de") for text in texts]
+    text = "\ufeffa b. Dr. C d\r\n\n\te f!\n"
+    done = native_tool(native_words, "--text", "--language", "en", text=text)
+    assert done.stdout.decode() == runner.translate_text(text[1:], language="en")
+    assert native_tool(native_words, "--text", "--stream").returncode == 2
+    assert native_tool(native_words, "--language", "en").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "language", ["d", "english", "de-", "-de", "d-e", "de--x", "d1", "de-123456789", "de é", "\0"]
+)
+def test_what_is_no_language(native_call, native_words, native_tool, language):
+    rule = "`language` must be a BCP 47 tag such as 'de' or 'pt-BR', or ''. Received: "
+    for name in ("split_text", "translate_text"):
+        (found,) = native_call(native_words, [[name, "a", latin([language])[0]]])
+        if language == "\0":  # a C string ends there
+            assert "error" not in found
+        else:
+            assert found == {"error": rule + language}
+            with pytest.raises(ValueError, match=re.escape(rule)):
+                split_text("a", language)
+
+
+@pytest.mark.release  # builds all once more
+def test_without_icu_whole_texts_are_an_error(native_words, tmp_path):
+    built = build(tmp_path, f"-DLITERT_LIBRARY={litert()}", "-DKT_ICU=OFF", "-DKT_TOOL=OFF")
+    calls = [["translate", "a b"], ["translate_text", "a b", ""], ["split_text", "a b", ""]]
+    first, *others = call(built, native_words, calls)
+    assert first == Runner(native_words).translate(["a b"])[0]
+    assert all("whole texts must have ICU: install libicu-dev" in each["error"] for each in others)
+
+
 # --- Other languages -----------------------------------------------------------------------
 
 
@@ -181,6 +253,10 @@ def test_java(java, native_words, native_pieces, tmp_path):
     runner = Runner(native_words)
     answers, checks = java(native_words, "translate", texts)
     assert answers == runner.translate(texts)
+    answers, _ = java(native_words, "text", ["a b. Dr. C d<br>\te f! ", "", *texts])
+    whole = ["a b. Dr. C d\r\n\te f! ", "", *texts]
+    expected = [runner.translate_text(text, language="de") for text in whole]
+    assert answers == [text.replace("\r\n", "<br>") for text in expected]
     answers, _ = java(native_words, "stream", texts, tmp_path / "made" / "here")
     assert len(list(tmp_path.glob("made/here/*.xnnpack*"))) == 2
     assert answers == ["|".join(runner.stream(text)) for text in texts]
@@ -200,6 +276,8 @@ def test_java(java, native_words, native_pieces, tmp_path):
         failure + "`weightCache` must hold no NUL",
         failure + "a source must have at most `max_source_length` = 512 tokens. Received: 602",
         "java.lang.NullPointerException",
+        failure + "`language` must be a BCP 47 tag",
+        failure + "`language` must hold no NUL",
         "java.lang.NullPointerException: `piece` must not be null",
         "java.lang.ArithmeticException: in a stream",
         state + "a translator must not be closed within its own stream",

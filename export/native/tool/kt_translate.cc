@@ -1,11 +1,12 @@
-// Translates, continues prompts or classifies, as the folder's model does.
-// kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines: an answer a
-// line, as keras-transformer-run writes it.
+// kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N]
+// [--weight-cache DIR] < lines: an answer a line, or that to a whole text, as keras-transformer-run
+// writes it. The folder's model translates, continues prompts or classifies.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <string>
 
 #include "keras_transformer.h"
@@ -13,7 +14,8 @@
 namespace {
 
 constexpr const char* kUsage =
-    "kt-translate FOLDER [--n-best N | --stream] [--threads N] [--weight-cache DIR] < lines\n";
+    "kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] "
+    "[--weight-cache DIR] < lines\n";
 
 // Control characters at which a reader or a terminal begins a line, as spaces.
 std::string one_line(std::string text, bool has_columns = false) {
@@ -85,12 +87,28 @@ bool write_answers(kt_translator* translator, const std::string& text, int n_bes
   return is_there;
 }
 
+// All of standard input, without a byte order mark.
+std::string whole_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  return text.compare(0, 3, "\xEF\xBB\xBF") ? text : text.substr(3);
+}
+
+bool write_text(kt_translator* translator, const char* language) {
+  const std::string text = whole_input();
+  size_t size;
+  char* answer = kt_translate_text(translator, text.data(), text.size(), language, &size);
+  if (answer) write({answer, size});
+  const bool is_there = answer;
+  kt_free(answer);
+  return is_there;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  const char *folder = nullptr, *weight_cache = nullptr;
+  const char *folder = nullptr, *weight_cache = nullptr, *language = nullptr;
   int n_best = 0, threads = 1;
-  bool streams = false, is_wrong = false;
+  bool streams = false, is_whole = false, is_wrong = false;
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
     const bool has_value = i + 1 < count;
@@ -98,13 +116,17 @@ int main(int count, char** arguments) {
     else if (name == "--threads" && has_value) threads = std::atoi(arguments[++i]);
     else if (name == "--weight-cache" && has_value) weight_cache = arguments[++i];
     else if (name == "--stream") streams = true;
+    else if (name == "--text") is_whole = true;
+    else if (name == "--language" && has_value) language = arguments[++i];
     else if (name[0] == '-' || folder) is_wrong = true;
     else folder = arguments[i];
   }
-  if (is_wrong || !folder || (n_best && streams)) return std::fputs(kUsage, stderr), 2;
+  is_wrong |= !folder || (n_best > 0) + streams + is_whole > 1 || (language && !is_whole);
+  if (is_wrong) return std::fputs(kUsage, stderr), 2;
 
   kt_translator* translator = kt_open_cached(folder, threads, weight_cache);
   bool is_well = translator;
+  if (is_well && is_whole) is_well = write_text(translator, language);
   for (std::string line; is_well && !std::ferror(stdout) && std::getline(std::cin, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     is_well = write_answers(translator, line, n_best, streams);

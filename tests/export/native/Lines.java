@@ -7,8 +7,8 @@ import java.util.List;
 import kerastransformer.Translator;
 
 /**
- * Lines FOLDER (translate | stream | n-best | generate | classify) [WEIGHT_CACHE] < lines: an answer
- * a line, "a|b" of several.
+ * Lines FOLDER (translate | stream | n-best | text | generate | classify) [WEIGHT_CACHE] < lines: an
+ * answer a line, "a|b" of several.
  */
 public final class Lines {
   public static void main(String[] arguments) throws Exception {
@@ -42,6 +42,9 @@ public final class Lines {
       found.add(translator.kind() + " " + classes.isByToken);
     } else if (how.equals("generate")) {
       found.add(translator.kind() + " " + translator.generate(line));
+    } else if (how.equals("text")) {
+      final String text = line.replace("<br>", "\r\n");
+      found.add(translator.translateText(text, "de").replace("\r\n", "<br>"));
     } else {
       found.add(translator.translate(line));
     }
@@ -67,6 +70,8 @@ public final class Lines {
       () -> new Translator("elsewhere", 1, "no\0where"),
       () -> translator.translate("a ".repeat(600)),
       () -> translator.translate(null),
+      () -> translator.translateText("a", "english"),
+      () -> translator.translateText("a", "d\0"),
       () -> translator.stream("a b", null),
       () -> translator.stream("a b", thrower),
       () -> translator.stream("a b", closer),

@@ -48,7 +48,8 @@ class Library:
     def __init__(self, path, folder, *weight_cache):
         self.c = ctypes.CDLL(path)
         self.c.kt_version.restype = self.c.kt_error.restype = ctypes.c_char_p
-        for name in ("kt_open", "kt_open_cached", "kt_translate", "kt_generate", "kt_decode"):
+        texts = ("kt_translate", "kt_translate_text", "kt_generate", "kt_decode")
+        for name in ("kt_open", "kt_open_cached", *texts):
             getattr(self.c, name).restype = ctypes.c_void_p
         self.c.kt_n_best.restype = ctypes.POINTER(Translations)
         self.c.kt_kind.restype = ctypes.c_char_p
@@ -128,6 +129,23 @@ class Library:
         self.c.kt_free_classes(found)
         rows = [numbers[count * row : count * (row + 1)] for row in range(rows)]
         return {"rows": rows if by_token else rows[0], "labels": labels, "by_token": by_token}
+
+    def translate_text(self, text, language):
+        text, language = text.encode("latin-1"), language and language.encode("latin-1")
+        return self.text("kt_translate_text", text, ctypes.c_size_t(len(text)), language)
+
+    def split_text(self, text, language, most=-1):
+        """Gaps and sentences in turn, of which the last is number `most`."""
+        pieces = []
+
+        def take(_, piece, size):
+            pieces.append(ctypes.string_at(piece, size).decode("latin-1") if size else "")
+            return len(pieces) == most
+
+        text = text.encode("latin-1")
+        arguments = text, ctypes.c_size_t(len(text)), language and language.encode("latin-1")
+        self.check(self.call("kt_split_text", *arguments, TAKE_PIECE(take), None) == 0)
+        return pieces
 
     def text(self, name, *arguments):
         size = ctypes.c_size_t()

@@ -166,6 +166,24 @@ public final class Translator implements AutoCloseable {
   }
 
   /**
+   * The translation of a text of several sentences, its line breaks and spaces kept. No text is too
+   * long. It needs a library that was built with ICU.
+   *
+   * @param language of the text, such as "de", whose abbreviations end no sentence; "" for none
+   * @throws Failure if {@code language} is no such tag
+   */
+  public String translateText(String text, String language) {
+    final byte[] bytes = bytes(text);
+    final byte[] tag = terminated(language, "language");
+    enter();
+    try {
+      return text(translateText(handle, bytes, tag));
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
    * The best translations, or continuations with their prompt, fewer where the search finds fewer.
    *
    * @param count how many, or 0 for all that the file gives
@@ -282,6 +300,7 @@ public final class Translator implements AutoCloseable {
   private static native byte[] generate(long handle, byte[] prompt);
 
   private static native Classes classify(long handle, byte[] text);
+  private static native byte[] translateText(long handle, byte[] text, byte[] language);
 
   private static native void nBest(long handle, byte[] text, int count, List<Translation> found);
 

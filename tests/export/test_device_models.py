@@ -16,7 +16,6 @@ from keras_transformer import (
     Greedy,
     SequenceClassifier,
     TokenClassifier,
-    Transformer,
 )
 from keras_transformer.decoding import generate
 from keras_transformer.export import ParityError, ParityReport
@@ -293,14 +292,6 @@ def test_the_signature_of_each_length_is_tested(folders, sequence_model, tokeniz
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("run", [export_classifier, export_language_model])
-def test_other_models_are_refused(run, tokenizer, tmp_path):
-    model = Transformer(config_of(tokenizer))
-    with pytest.raises(TypeError, match="`model` must be a .*Received: Transformer"):
-        run(model, tokenizer, tmp_path / "device", samples=["a"])
-    assert not (tmp_path / "device").exists()
-
-
 def _runs(sequence, language):
     return ((export_classifier, sequence), (export_language_model, language))
 
@@ -331,15 +322,6 @@ def test_wrong_arguments(sequence_model, language_model, tokenizer, tmp_path):
         (tmp_path / "there" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(FileExistsError, match="an export needs a new folder"):
             run(model, tokenizer, tmp_path / "there", samples=["a"])
-    options = dict(samples=["a"], signatures=LANGUAGE_MODEL_SIGNATURES)
-    with pytest.raises(ValueError, match=r"must be \('generate',\), or all of \('generate', 'deco"):
-        names = ("decode_step",)
-        export_language_model(
-            language_model, tokenizer, tmp_path / "x", **{**options, "signatures": names}
-        )
-    with pytest.raises(ValueError, match="with the signature 'generate' alone"):
-        options |= dict(lengths=(9,), lengths_only=True)
-        export_language_model(language_model, tokenizer, tmp_path / "x", **options)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 

@@ -7,8 +7,8 @@ libtpu compiles for a chip that is not there (v5e, v5p and v6e; 1, 4 and 8 of th
 program it says the operations, against the arithmetic of the model; the peak of memory, against the
 chip's; the bytes through HBM; and so the least time of a step by the roofline. Nothing is measured:
 a chip can be slower than its roofline. A program fails if it holds float64, calls of the host or
-dynamic shapes, a product that is not bfloat16, a state that is not given away, needs more memory
-than the chip has, or more than 1.1 times the arithmetic.
+dynamic shapes, or needs more memory than the chip has; a training step also if a product is not
+bfloat16, its state is not given away, or it needs more than 1.1 times the arithmetic.
 
 A program takes 5 to 90 s on 2 idle cores, all of them an hour; each is added to the file at once,
 and what is in the file is not compiled again. Exits with 1 if one fails.
@@ -81,8 +81,6 @@ def _compiled(name, chip, chips):
 def faults_of(program):
     """What is wrong with a compiled program, as lines; none if nothing is."""
     faults = [f"it holds {what}: {count}" for what, count in program["forbidden"].items() if count]
-    if others := set(program["products"]) - {"bf16"}:
-        faults.append(f"products must be bfloat16. Received: {sorted(others)}")
     memory = CHIPS[program["chip"]].memory
     if program["peak"] > memory:
         faults.append(f"it needs {program['peak'] / 1e9:.2f} GB of {memory / 1e9:.0f}")
@@ -91,6 +89,9 @@ def faults_of(program):
             faults.append(f"{program['flops']:.3g} FLOPs where arithmetic says {arithmetic:.3g}")
         if program["given_away"] < 0.99 * program["state"]:
             faults.append("its state is not given away")
+        # A search chooses among its beams' scores by a product in float32.
+        if others := set(program["products"]) - {"bf16"}:
+            faults.append(f"products must be bfloat16. Received: {sorted(others)}")
     return faults
 
 

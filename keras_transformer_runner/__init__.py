@@ -2,6 +2,7 @@
 
 from keras_transformer_runner.model import DeviceModel
 from keras_transformer_runner.runner import Runner
+from keras_transformer_runner.sentences import SplitText, split_text
 from keras_transformer_runner.tokenizers import load_tokenizer
 from keras_transformer_runner.translation import Hypothesis, Translation
 
@@ -11,7 +12,9 @@ __all__ = [
     "DeviceModel",
     "Hypothesis",
     "Runner",
+    "SplitText",
     "Translation",
     "__version__",
     "load_tokenizer",
+    "split_text",
 ]

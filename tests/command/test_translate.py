@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -106,7 +107,13 @@ def test_translate_a_file_into_another(run_dir, tmp_path, capsys):
 def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
     """As texts, on standard input, from a file into another, in JSON lines."""
     text = "Ba ke. Dr. Ba.  Ko\r\n\n\tgu ba!\n"
-    translator = load_run(run_dir).translator()
+    run = load_run(run_dir)
+    translator = run.translator()
+    # One for all commands: each new one traces its search.
+    names = ("strategy", "max_source_length", "prefixes", "shortlist_fields")
+    fields = {name: getattr(run, name) for name in names}
+    made = types.SimpleNamespace(translator=lambda **_: translator, **fields)
+    monkeypatch.setattr(commands, "_load_run", lambda arguments: made)
     split = split_text(text, "en", translator.fits)
     assert split.sentences[:3] == ("Ba ke.", "Dr. Ba.", "Ko")
     expected = split.with_translations(translator.translate(list(split.sentences)))

@@ -7,6 +7,7 @@ import sys
 import pytest
 from odd_paragraphs import PARAGRAPHS, odd_texts
 
+from keras_transformer_runner import sentences
 from keras_transformer_runner.segmentation import WHITE
 from keras_transformer_runner.sentences import (
     SplitText,
@@ -47,6 +48,16 @@ def test_a_sentence_ends_with_its_line(end):
     assert split == SplitText(("one two", "three"), ("", end, "  "))
 
 
+def test_what_older_versions_of_icu_split_goes_on(monkeypatch):
+    pieces = ["Ja.", "; Nein. ", "\u037e Ja. ", "(Nein.)"]
+    monkeypatch.setattr(sentences, "sentence_pieces", lambda line, locale: pieces)
+    assert split_text("".join(pieces)).sentences == ("Ja.; Nein. \u037e Ja.", "(Nein.)")
+
+
+def test_separators_of_ascii_are_text():
+    assert split_text("\x1ca. B\x1f").sentences == ("\x1ca.", "B\x1f")
+
+
 # A text with a bar where a sentence ends, by language.
 SENTENCES = {
     "": [
@@ -56,6 +67,7 @@ SENTENCES = {
         '"Really?" he asked.| "Yes."| She left.',
         "See http://a.org/?q=1&r=2 now.| Or a.b.c.",
         "J. R. R. Tolkien.| Д. И. Менделеев.| It is 5 p.m. and the U.S.A. is big.",
+        "It runs on XP.| Then it stops.",
         "1. Wash. Your hands".replace("Wash. ", "Wash.| "),
         "In 1999.| He left.| Am 3.| Oktober.| 1234. He".replace("1234. ", "1234.| "),
         "你好。|我很好！|“是吗？”|他说。|Abc。|「def。」| (5).",
@@ -169,6 +181,7 @@ def test_translations_of_sentences_without_space_between():
     assert split.with_translations(["", "I am.", "He."]) == "I am. He."
     assert split.with_translations(["日本。", "です。", "He."]) == "日本。です。 He."
     assert split.with_translations(["A“", "「い", ""]) == "A“「い "
+    assert split.with_translations(["A", "\uff22", ""]) == "A\uff22 "
     assert split.with_translations(["\U00020000", "a", "\uff21"]) == "\U00020000a \uff21"
     with pytest.raises(ValueError, match="`translations` must be as many.*Received: 2 for 3"):
         split.with_translations(["a", "b"])

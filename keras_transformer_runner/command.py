@@ -102,7 +102,8 @@ def _parser():
         "--n-best",
         type=int,
         metavar="N",
-        help="N translations a text, a line each: score, tab, text (its tabs as spaces)",
+        help="N translations or continuations a text, a line each: score, tab, text (its tabs as "
+        "spaces)",
     )
     how.add_argument(
         "--stream", action="store_true", help="write each word as soon as nothing can change it"
@@ -132,7 +133,9 @@ def _answers(runner, text, options):
     """The lines that answer one text, in pieces."""
     signature = runner.metadata["signature"]
     if options.n_best is not None:
-        for found in runner.translate_with_details([text], n_best=options.n_best)[0]:
+        details = "generate" if signature == "generate" else "translate"
+        answer = getattr(runner, f"{details}_with_details")
+        for found in answer([text], n_best=options.n_best)[0]:
             column = one_line(found.text).replace("\t", " ")
             yield f"{found.score:.4f}\t{column}\n"
     elif options.stream:

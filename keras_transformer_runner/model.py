@@ -101,29 +101,32 @@ class DeviceModel:
         """
         self._check_kind("translate")
         ids = self._checked(source_ids)
-        if length is not None and (length not in self.lengths or ids.size > length):
-            raise ValueError(
-                f"`length` must be one of {list(self.lengths)}, and not below the number of ids. "
-                f"Received: length={length!r}, {ids.size} ids"
-            )
+        self._check_length(ids, length)
         if not ids.size:
             return []
         return self._content(self._answer(ids, length)["target_ids"][0].tolist())
 
-    def generate_ids(self, prompt_ids: Sequence[int]) -> list[int]:
+    def generate_ids(self, prompt_ids: Sequence[int], *, length: int | None = None) -> list[int]:
         """Ids of a prompt, without BOS and EOS -> these and those that follow, without EOS.
+
+        Args:
+            prompt_ids: Sequence of int in [0, vocab_size).
+            length: As of `translate_ids`.
 
         Raises:
             TypeError, ValueError: as `translate_ids`; of a model that does not continue prompts.
         """
         self._check_kind("generate")
         ids = self._checked(prompt_ids)
-        # Some runtimes refuse a dimension of 0; a pad alone also means the empty prompt.
-        ids = ids if ids.size else np.full((1, 1), self.metadata["pad_id"], np.int32)
-        return self._content(self._answer(ids)["target_ids"][0].tolist())
+        self._check_length(ids, length)
+        return self._content(self._answer(self._prompt(ids), length)["target_ids"][0].tolist())
 
-    def classify_ids(self, source_ids: Sequence[int]) -> np.ndarray:
+    def classify_ids(self, source_ids: Sequence[int], *, length: int | None = None) -> np.ndarray:
         """Ids of one text -> float32 probabilities, as `classify` gives them.
+
+        Args:
+            source_ids: Sequence of int in [0, vocab_size), at least one.
+            length: As of `translate_ids`.
 
         Raises:
             TypeError, ValueError: as `translate_ids`, or if there are no ids; of a model that has
@@ -131,21 +134,27 @@ class DeviceModel:
         """
         self._check_kind("classify")
         ids = self._checked(source_ids)
+        self._check_length(ids, length)
         if not ids.size:
             raise ValueError("a text to classify must have an id. Received: 0 ids")
-        logits = self._answer(ids)["logits"][0]
+        logits = self._answer(ids, length)["logits"][0]
+        if logits.ndim == 2:  # a row a token
+            logits = logits[: ids.size]
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True)
 
     def steps(self, ids: np.ndarray) -> Iterator[int]:
-        """(1, S) checked ids -> the tokens of a translation, one by one, without EOS and pads.
+        """(1, S) checked ids -> the tokens of an answer, one by one, without EOS and pads.
 
-        Those of the target's prefix come first.
+        Those of the target's prefix, or of the prompt, come first.
         """
-        state = self._run("encode", source_ids=ids)
-        limit, token = int(state.pop("limit")[0]), self.metadata["bos_id"]
+        if self.metadata["signature"] == "generate":
+            state, limit, told = {}, self._most_tokens(ids), ids[0].tolist()
+        else:
+            state = self._run("encode", source_ids=ids)
+            limit, told = int(state.pop("limit")[0]), self._target_tokenizer.prefix_ids
+        token = self.metadata["bos_id"]
         state = {**self._empty_caches(limit), **state}  # older exports bring their own
-        told = self._target_tokenizer.prefix_ids
         # The last token is EOS then, whatever the step says.
         limit -= (self.metadata.get("search") or {}).get("forced_eos") is True
         for position in range(limit):
@@ -155,12 +164,28 @@ class DeviceModel:
                 position=np.array([position], np.int32),
                 **state,
             )
-            token = told[position] if position < len(told) else int(outputs["next_ids"][0])
+            token = int(outputs["next_ids"][0])
+            if position < len(told) and told[position] != self.metadata["pad_id"]:
+                token = told[position]
             if token == self.metadata["eos_id"]:
                 return
             if token != self.metadata["pad_id"]:
                 yield token
             state.update((name, value) for name, value in outputs.items() if name in state)
+
+    def _prompt(self, ids):
+        """(1, P) ids as a file takes them: some runtimes refuse a dimension of 0.
+
+        A pad alone also means the empty prompt.
+        """
+        return ids if ids.size else np.full((1, 1), self.metadata["pad_id"], np.int32)
+
+    def _most_tokens(self, ids):
+        """The most tokens of the answer to a (1, P) prompt, which is part of it."""
+        search = self.metadata["search"]
+        limit = int((ids != self.metadata["pad_id"]).sum()) + search["extra_length"]
+        bounds = (search["max_length"], self.metadata["max_positions"])
+        return min([limit, *(bound for bound in bounds if bound is not None)])
 
     def _empty_caches(self, slots):
         """What `decode_step` carries before the first token, beside the source."""
@@ -220,6 +245,13 @@ class DeviceModel:
                 f"ids must lie in [0, {vocab_size}). Received: {ids.min()} to {ids.max()}"
             )
         return ids[np.newaxis].astype(np.int32)
+
+    def _check_length(self, ids, length):
+        if length is not None and (length not in self.lengths or ids.size > length):
+            raise ValueError(
+                f"`length` must be one of {list(self.lengths)}, and not below the number of ids. "
+                f"Received: length={length!r}, {ids.size} ids"
+            )
 
     def _answer(self, ids, length=None):
         """The outputs for (1, S) ids, by the signature of a length or by that which fits."""

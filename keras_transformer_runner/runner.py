@@ -123,6 +123,29 @@ class Runner(DeviceModel):
             ValueError: as `translate`, or if the file gives no scores, or not as many answers.
         """
         self._check_kind("translate")
+        return self._all_hypotheses(texts, n_best)
+
+    def generate_with_details(
+        self, prompts: Iterable[str], *, n_best: int | None = None
+    ) -> list[list[Translation]]:
+        """What the search has found for each prompt, in order, best first.
+
+        Args:
+            prompts: Sequence of `str`.
+            n_best: See `translate_with_details`.
+
+        Returns:
+            A list of lists of `Translation`, whose texts begin with the prompt and whose score is
+            that of the whole. Text 0 of each is that of `generate`.
+
+        Raises:
+            TypeError, ValueError: as `translate_with_details`; of a model that does not continue
+                prompts.
+        """
+        self._check_kind("generate")
+        return self._all_hypotheses(prompts, n_best)
+
+    def _all_hypotheses(self, texts, n_best):
         outputs = self._tensors[signatures_of(self.metadata)[0]]["outputs"]
         if "scores" not in outputs:
             raise ValueError(
@@ -134,9 +157,9 @@ class Runner(DeviceModel):
         return [self._hypotheses(self.encode(text), n_best) for text in _listed(texts)]
 
     def stream(self, text: str) -> Iterator[str]:
-        """The translation of one text in pieces, each as soon as nothing can change it.
+        """The answer to one text in pieces, each as soon as nothing can change it.
 
-        Together they are the text that `translate` gives.
+        Together they are the text that `translate` gives, or `generate`: the prompt comes first.
 
         Args:
             text: A `str`.
@@ -146,14 +169,19 @@ class Runner(DeviceModel):
 
         Raises:
             TypeError: if `text` is no string.
-            ValueError: as `translate`, or if the file cannot decode step by step.
+            ValueError: as `translate`, or if the file cannot decode step by step; of a model that
+                has classes.
         """
-        self._check_kind("translate")
+        is_prompt = self.metadata["signature"] == "generate"
+        self._check_kind("generate" if is_prompt else "translate")
         if "next_ids" not in self.step_outputs:
+            needed = (
+                "signature 'decode_step'" if is_prompt else "signatures 'encode' and 'decode_step'"
+            )
+            name = "LANGUAGE_MODEL_SIGNATURES" if is_prompt else "SIGNATURES"
             raise ValueError(
-                "a stream must have a file of a greedy search with the signatures 'encode' and "
-                "'decode_step': export with `Greedy()` and `signatures=SIGNATURES`. "
-                f"Received: signatures {sorted(self._tensors)}"
+                f"a stream must have a file of a greedy search with the {needed}: export with "
+                f"`Greedy()` and `signatures={name}`. Received: signatures {sorted(self._tensors)}"
             )
         if not isinstance(text, str):
             raise TypeError(f"`text` must be a string. Received: {type(text).__name__}")
@@ -189,14 +217,17 @@ class Runner(DeviceModel):
         return self._target_tokenizer.decode(ids)
 
     def _hypotheses(self, ids, n_best):
-        outputs = self._answer(self._checked(ids))
+        is_prompt = self.metadata["signature"] == "generate"
+        checked = self._checked(ids)
+        outputs = self._answer(self._prompt(checked) if is_prompt else checked)
         rows, scores = outputs["hypotheses"][0].tolist(), outputs["scores"][0].tolist()
         if n_best is not None and n_best > len(rows):
             raise ValueError(
                 f"`n_best` must be at most what the file gives, {len(rows)}: export with a larger "
                 f"`n_best`. Received: n_best={n_best}"
             )
-        n_best = 1 if len(ids) == 1 else n_best  # nothing has one translation, which is empty
+        if len(ids) == 1 and not is_prompt:
+            n_best = 1  # nothing has one translation, which is empty
         pad_id, eos_id = self.metadata["pad_id"], self.metadata["eos_id"]
         found = []
         for row, score in zip(rows[:n_best], scores, strict=False):

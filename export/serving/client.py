@@ -1,4 +1,4 @@
-"""A client of an exported translator behind TF Serving, over gRPC or REST.
+"""A client of an exported translator behind TF Serving, over gRPC or REST; or of another model.
 
     python client.py --model translator "Two dogs play." "A man sleeps."
     python client.py --model translator --rest --n-best 3 < sentences.txt
@@ -50,9 +50,20 @@ class Answer:
     """What the server makes of one text."""
 
     status: str  # "ok"; else what is wrong with the text, such as "too_long"
-    translations: tuple  # of str, best first; empty unless the status is "ok"
+    # Of str, best first; of a language model prompts with their continuations. Empty unless the
+    # status is "ok".
+    translations: tuple
     scores: tuple  # of float, as many
     truncated: tuple  # of bool, as many: the length limit has cut it
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The classes of one text, or of its tokens."""
+
+    status: str  # "ok"; else what is wrong with the text, such as "too_long"
+    labels: object  # the name of the likeliest class; a tuple of one for each token
+    probabilities: tuple  # of float, one for each class; a tuple of these for each token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +123,7 @@ class Client:
             ServingError: if a call fails, or a text cannot be answered; `code` is then
                 OUT_OF_RANGE.
         """
-        answers = self.translate_n_best(texts, 1)
-        for index, answer in enumerate(answers):
-            if answer.status != "ok":
-                raise ServingError("OUT_OF_RANGE", f"text {index}: {answer.status}")
-        return [answer.translations[0] for answer in answers]
+        return _best(self.translate_n_best(texts, 1))
 
     def translate_text(self, text, language=""):
         """The translation of a text of several sentences, its line breaks and spaces kept.
@@ -161,16 +168,48 @@ class Client:
             n_best: Translations of each; 0 for as many as the export chose. A number above what
                 it allows is the status "bad_n_best".
         """
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
-        texts, answers = [*map(_as_bytes, texts)], []
-        for start in range(0, len(texts), self.batch_size):
-            batch = texts[start : start + self.batch_size]
-            inputs = {"text": batch, "n_best": [n_best] * len(batch)}
-            found = self.predict("translate", inputs)
-            names = ("status", "counts", "translations", "scores", "truncated")
+        return self._n_best("translate", "translations", texts, n_best)
+
+    def generate(self, prompts):
+        """For each prompt the text that begins with it and that a language model goes on with.
+
+        Args:
+            prompts: Strings, or bytes; an empty one starts from nothing.
+
+        Raises:
+            ServingError: as `translate`.
+        """
+        return _best(self.generate_n_best(prompts, 1))
+
+    def generate_n_best(self, prompts, n_best=0):
+        """As `translate_n_best`, of a language model."""
+        return self._n_best("generate", "generated", prompts, n_best)
+
+    def _n_best(self, signature, name, texts, n_best):
+        answers, names = [], ("status", "counts", name, "scores", "truncated")
+        for batch in self._batches(texts):
+            found = self.predict(signature, {"text": batch, "n_best": [n_best] * len(batch)})
             answers += map(_answer, *(found[name] for name in names))
         return answers
+
+    def classify(self, texts):
+        """`Classes` for each text, whatever is wrong with the others, of a classifier.
+
+        Args:
+            texts: Strings, or bytes.
+        """
+        answers, names = [], ("status", "class_ids", "labels", "probabilities")
+        for batch in self._batches(texts):
+            found = self.predict("serving_default", {"text": batch})
+            answers += map(_classes, *(found[name] for name in names))
+        return answers
+
+    def _batches(self, texts):
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
+        texts = [*map(_as_bytes, texts)]
+        for start in range(0, len(texts), self.batch_size):
+            yield texts[start : start + self.batch_size]
 
     def score(self, texts, targets):
         """The model's log-probability of each translation; `None` where there is none to give."""
@@ -302,6 +341,22 @@ def _answer(status, count, translations, scores, truncated):
     return Answer(_text(status), texts, tuple(scores[:count]), tuple(truncated[:count]))
 
 
+def _classes(status, class_ids, labels, probabilities):
+    if not isinstance(class_ids, list):
+        return Classes(_text(status), _text(labels), tuple(probabilities))
+    tokens = [place for place, index in enumerate(class_ids) if index >= 0]  # the others are pads
+    labels = tuple(_text(labels[place]) for place in tokens)
+    return Classes(_text(status), labels, tuple(tuple(probabilities[place]) for place in tokens))
+
+
+def _best(answers):
+    """The first text of each answer."""
+    for index, answer in enumerate(answers):
+        if answer.status != "ok":
+            raise ServingError("OUT_OF_RANGE", f"text {index}: {answer.status}")
+    return [answer.translations[0] for answer in answers]
+
+
 def _print_whole(client, arguments):
     """Writes the translation of standard input as it is, and of each text as a line."""
     for text in arguments.text or [sys.stdin.buffer.read().decode("utf-8")]:
@@ -311,9 +366,15 @@ def _print_whole(client, arguments):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Translate by a model behind TF Serving.")
+    parser = argparse.ArgumentParser(
+        description="Translate, continue or classify by a model behind TF Serving."
+    )
     parser.add_argument("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
     parser.add_argument("--model", default="translator")
+    parser.add_argument(
+        "--task", choices=("translate", "generate", "classify"), default="translate",
+        help="what the model does (%(default)s); of a classifier JSON lines",
+    )  # fmt: skip
     parser.add_argument("--version", type=int)
     parser.add_argument("--rest", action="store_true", help="REST instead of gRPC")
     parser.add_argument("--address", help="localhost:8500, or http://localhost:8501 with --rest")
@@ -329,6 +390,8 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
     if arguments.whole and arguments.n_best is not None:
         parser.error("--text goes without --n-best")
+    if arguments.whole and arguments.task != "translate":
+        parser.error("--text goes with --task translate")
     if arguments.language and not arguments.whole:
         parser.error("--language goes with --text")
     make, address = (
@@ -341,15 +404,20 @@ def main(argv=None):
                 _print_whole(client, arguments)
                 return 0
             texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
-            for answer in client.translate_n_best(texts, arguments.n_best or 1):
-                if arguments.n_best is not None:
+            if arguments.task == "classify":
+                answers = client.classify(texts)
+            else:
+                answer_of = getattr(client, f"{arguments.task}_n_best")
+                answers = answer_of(texts, arguments.n_best or 1)
+            for answer in answers:
+                if arguments.n_best is not None or arguments.task == "classify":
                     print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))
                 elif answer.status == "ok":
                     # What ends a line is a space, as in the package's own command.
                     print(answer.translations[0].translate(_LINE_ENDS))
                 else:
                     print()
-                    print(f"client: no translation: {answer.status}", file=sys.stderr)
+                    print(f"client: no answer: {answer.status}", file=sys.stderr)
     except (ServingError, ImportError, ValueError) as error:
         print(f"client: {error}", file=sys.stderr)
         return 1

@@ -310,3 +310,35 @@ def native_pieces(tmp_path_factory):
     import native_core
 
     return native_core.pieces_folder(tmp_path_factory.mktemp("pieces") / "device")
+
+
+@pytest.fixture(scope="session")
+def native_language(tmp_path_factory):
+    """A folder of a language model."""
+    import native_core
+
+    return native_core.language_folder(tmp_path_factory.mktemp("language") / "device")
+
+
+@pytest.fixture(scope="session")
+def native_classes(tmp_path_factory):
+    """A folder of a classifier of texts, with labels."""
+    import native_core
+
+    from keras_transformer import SequenceClassifier
+
+    options = dict(labels=["a", "é\n", "c", "日本", ""], lengths=(5,))
+    folder = tmp_path_factory.mktemp("classes") / "device"
+    return native_core.classifier_folder(folder, SequenceClassifier, **options)
+
+
+@pytest.fixture(scope="session")
+def native_tags(tmp_path_factory):
+    """A folder of a classifier of tokens in int8, of fixed lengths alone and without EOS."""
+    import native_core
+
+    from keras_transformer import TokenClassifier
+
+    options = dict(mode="int8", lengths=(4, 40), lengths_only=True, adds_eos=False)
+    folder = tmp_path_factory.mktemp("tags") / "device"
+    return native_core.classifier_folder(folder, TokenClassifier, **options)

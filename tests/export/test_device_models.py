@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import shutil
 
 import keras
@@ -15,20 +16,24 @@ from keras_transformer import (
     Greedy,
     SequenceClassifier,
     TokenClassifier,
-    Transformer,
 )
 from keras_transformer.decoding import generate
 from keras_transformer.export import ParityError, ParityReport
+from keras_transformer.export.litert import flatbuffer
 from keras_transformer.export.litert.export_models import (
     export_classifier,
     export_language_model,
 )
+from keras_transformer.export.litert.graphs import LANGUAGE_MODEL_SIGNATURES
+from keras_transformer.export.litert.lengths import check_steps
+from keras_transformer.export.litert.partitions import border_copies
 from keras_transformer_runner import Runner, command
 from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
 LABELS = list("vwxyz")
-GREEDY = Greedy(extra_length=7)
+GREEDY = Greedy(extra_length=7, scores=True)
+LENGTHS = {"sequence_model": (4,), "token_model": (5, 9), "language_model": (4, 8)}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +56,11 @@ def folders(sequence_model, token_model, language_model, tokenizer, tmp_path_fac
     """A float32 folder of each model, and its report, by the model's fixture."""
     root, made = tmp_path_factory.mktemp("devices"), {}
     for name, model in (("sequence_model", sequence_model), ("token_model", token_model)):
-        options = dict(samples=TEXTS, labels=LABELS)
+        options = dict(samples=TEXTS, labels=LABELS, lengths=LENGTHS[name])
+        options["lengths_only"] = name == "token_model"
         made[name] = root / name, export_classifier(model, tokenizer, root / name, **options)
     name, options = "language_model", dict(samples=TEXTS, strategy=GREEDY)
+    options |= dict(lengths=LENGTHS[name], signatures=LANGUAGE_MODEL_SIGNATURES)
     report = export_language_model(language_model, tokenizer, root / name, **options)
     return {**made, name: (root / name, report)}
 
@@ -173,10 +180,50 @@ def test_continuations_are_pythons(folders, language_model, tokenizer, capsys):
     assert runner.generate_ids([]) == runner.generate_ids([tokenizer.pad_id])
     assert command.main([str(path), "abc"]) == 0
     assert capsys.readouterr().out == expected[0] + "\n"
-    metadata = json.loads((path / "metadata.json").read_text())
+    with open(path / "metadata.json") as file:
+        metadata = json.load(file)
     assert metadata["search"] == {"name": "Greedy", **dataclasses.asdict(GREEDY)} | {
         "forbidden_ids": list(GREEDY.forbidden_ids)
     }
+
+
+def test_a_continuation_that_grows(folders, tokenizer, capsys):
+    """The prompt first; whatever the ids of a prompt are, a step gives what the search gives."""
+    path, _ = folders["language_model"]
+    runner = Runner(path)
+    pieces = [list(runner.stream(text)) for text in TEXTS]
+    assert list(map("".join, pieces)) == runner.generate(TEXTS)
+    assert max(map(len, pieces)) > 5
+    assert command.main([str(path), "--stream", "abc"]) == 0
+    assert capsys.readouterr().out == "".join(pieces[0]) + "\n"
+    rng = random.Random(5)
+    for _ in range(20):  # pads and EOS among them
+        ids = rng.choices(range(tokenizer.vocab_size), k=rng.randrange(1, 9))
+        assert list(runner.steps(np.array([ids], np.int32))) == runner.generate_ids(ids), ids
+    with pytest.raises(TypeError, match="`text` must be a string. Received: list"):
+        runner.stream(["a"])
+    runner._tensors = {name: each for name, each in runner._tensors.items() if "step" not in name}
+    with pytest.raises(
+        ValueError, match="signature 'decode_step': .*`signatures=LANGUAGE_MODEL_SIGNATURES`"
+    ):
+        runner.stream("a")
+
+
+def test_scores_of_continuations(folders, language_model, tokenizer, capsys):
+    path, _ = folders["language_model"]
+    runner = Runner(path)
+    for text, found in zip(TEXTS, runner.generate_with_details(TEXTS), strict=True):
+        ids = tokenizer.encode(text) or [tokenizer.pad_id]
+        expected = generate(language_model, np.array([ids], "int32"), GREEDY).hypotheses
+        (best,) = found
+        assert best.text == runner.generate([text])[0] and best.truncated
+        assert list(best.ids) == [x for x in np.array(expected.ids)[0, 0] if x != tokenizer.pad_id]
+        np.testing.assert_allclose(best.score, float(expected.scores[0, 0]), rtol=1e-5)
+    assert command.main([str(path), "--n-best", "1", "abc"]) == 0
+    (best,) = runner.generate_with_details(["abc"], n_best=1)[0]
+    assert capsys.readouterr().out == f"{best.score:.4f}\t{best.text}\n"
+    with pytest.raises(ValueError, match="at most what the file gives, 1: .*n_best=2"):
+        runner.generate_with_details(["abc"], n_best=2)
 
 
 @pytest.mark.slow
@@ -201,12 +248,48 @@ def test_only_what_follows_the_prompt_counts(language_model, tokenizer, tmp_path
 # --- Both ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", [export_classifier, export_language_model])
-def test_other_models_are_refused(run, tokenizer, tmp_path):
-    model = Transformer(config_of(tokenizer))
-    with pytest.raises(TypeError, match="`model` must be a .*Received: Transformer"):
-        run(model, tokenizer, tmp_path / "device", samples=["a"])
-    assert not (tmp_path / "device").exists()
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_every_length_gives_the_same(kind, folders, tokenizer, tmp_path):
+    """Pads behind a text change nothing, and have no classes; nor do packed weights."""
+    path, _ = folders[kind]
+    runner, packed = Runner(path), Runner(path, weight_cache=tmp_path)
+    assert runner.lengths == LENGTHS[kind]
+    answer = "generate" if kind == "language_model" else "classify"
+    for text in [text for text in TEXTS if text]:
+        ids = runner.encode(text)
+        expected = getattr(runner, answer)([text])[0]
+        np.testing.assert_array_equal(getattr(packed, answer)([text])[0], expected)
+        by_ids = getattr(runner, f"{answer}_ids")
+        for length in [each for each in runner.lengths if each >= len(ids)]:
+            received = by_ids(ids, length=length)
+            if answer == "generate":
+                assert tokenizer.decode(received) == expected
+            else:
+                assert received.shape == expected.shape
+                np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
+        with pytest.raises(ValueError, match="`length` must be one of .*Received: length=6, "):
+            by_ids(ids, length=6)
+    graph = flatbuffer.read((path / "model.tflite").read_bytes())
+    assert not any(border_copies(graph, index) for index in range(len(graph.subgraphs)))
+    assert flatbuffer.weight_bytes(graph) < 1.3 * 4 * folders[kind][1].parameters  # each once
+
+
+def test_the_signature_of_each_length_is_tested(folders, sequence_model, tokenizer, tmp_path):
+    """That of a length alone is wrong, or the steps alone."""
+    own = Runner.classify_ids
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Runner, "classify_ids", lambda *given, **length: own(*given)[:: -1 if length else 1]
+        )
+        with pytest.raises(ParityError, match="the signature of 4 tokens must give at least 100%"):
+            options = dict(samples=["abc", "h"], lengths=(4,))
+            export_classifier(sequence_model, tokenizer, tmp_path / "x", **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "steps", lambda runner, ids: iter([5]))
+        runner = Runner(folders["language_model"][0])
+        with pytest.raises(ParityError, match="`decode_step` must give what the search gives."):
+            check_steps(runner, ["abc"], runner.generate(["abc"]))
+    assert not list(tmp_path.iterdir())
 
 
 def _runs(sequence, language):
@@ -228,8 +311,14 @@ def test_wrong_arguments(sequence_model, language_model, tokenizer, tmp_path):
             run(model, tokenizer, tmp_path / "device", samples=["a"], mode="int3")
         with pytest.raises(ValueError, match="at most `max_source_length` = 3 tokens. Received: "):
             run(model, tokenizer, tmp_path / "device", samples=["abcd"], max_source_length=3)
+        for lengths, rule in (((3, 2), "ascending"), ((4, 20), "must not go beyond")):
+            with pytest.raises(ValueError, match=f"`lengths` .*{rule}"):
+                options = dict(lengths=lengths, max_source_length=9)
+                run(model, tokenizer, tmp_path / "device", samples=["a"], **options)
         with pytest.raises(ValueError, match="`max_source_length` must be"):
             run(model, tokenizer, tmp_path / "device", samples=["a"], max_source_length=0)
+        with pytest.raises(TypeError, match="`lengths` must be a list of integers"):
+            run(model, tokenizer, tmp_path / "device", samples=["a"], lengths="9")
         (tmp_path / "there" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(FileExistsError, match="an export needs a new folder"):
             run(model, tokenizer, tmp_path / "there", samples=["a"])
@@ -263,9 +352,14 @@ def test_a_runner_does_what_its_model_does(folders, device):
         with pytest.raises(ValueError, match=r"ids must lie in \[0, 31\). Received: -1 to 5"):
             getattr(runner, f"{own}_ids")([5, -1])
         if own != "translate":
-            for details in (runner.translate_with_details, runner.stream):
-                with pytest.raises(ValueError, match=f"'translate'. Received: '{own}'"):
-                    details("a")
+            with pytest.raises(ValueError, match=f"'translate'. Received: '{own}'"):
+                runner.translate_with_details("a")
+        if own != "generate":
+            with pytest.raises(ValueError, match=f"'generate'. Received: '{own}'"):
+                runner.generate_with_details("a")
+        if own == "classify":
+            with pytest.raises(ValueError, match="'translate'. Received: 'classify'"):
+                runner.stream("a")
 
 
 def test_a_model_of_another_kind_is_noticed(folders, device, tmp_path):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from native_core import (
     BAD_UTF8,
@@ -289,6 +290,23 @@ def test_java(java, native_words, native_pieces, tmp_path):
         assert received.startswith(wanted)
 
 
+def test_java_does_what_its_model_does(java, native_language, native_classes, native_tags):
+    texts = ["a b", "", "ca e\u0301 日本語", "a"]
+    answers, _ = java(native_language, "generate", texts)
+    assert answers == [f"generate {text}" for text in Runner(native_language).generate(texts)]
+    texts = ["a b", "ein Mann", "a"]
+    for folder, is_by_token in ((native_classes, False), (native_tags, True)):
+        runner = Runner(folder)
+        labels = ",".join(runner.metadata.get("labels", [])).replace("\n", " ")
+        answers, _ = java(folder, "classify", texts)
+        for answer, wanted in zip(answers, runner.classify(texts), strict=True):
+            *rows, last = answer.split("|")
+            assert last == f"classify {str(is_by_token).lower()}"
+            assert all(row.startswith(f"{labels}[") for row in rows)
+            numbers = [[float(x) for x in row[len(labels) + 1 : -1].split(", ")] for row in rows]
+            np.testing.assert_allclose(numbers, np.atleast_2d(wanted), rtol=0, atol=2e-6)
+
+
 # --- Another processor ---------------------------------------------------------------------
 
 
@@ -300,7 +318,8 @@ def test_arm64(tmp_path, request):
     toolchain = NATIVE / "arm64.cmake"
     built = build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DARM64_ROOT={root}")
     texts = [text for text in TEXTS[:30] if text]
-    for name, least in (("native_pieces", len(texts)), ("native_words", 0.9 * len(texts))):
+    least_of = {"native_pieces": len(texts), "native_words": 0.9 * len(texts)}
+    for name, least in {**least_of, "native_language": len(texts)}.items():
         folder = request.getfixturevalue(name)
         command = [qemu, "-cpu", "cortex-a76", "-L", root, built / "kt-translate", folder]
         lines = "".join(text + "\n" for text in texts)
@@ -310,6 +329,7 @@ def test_arm64(tmp_path, request):
             cached = run(*command, "--weight-cache", tmp_path / "cache", input=lines)
             assert (cached.returncode, cached.stdout) == (0, done.stdout)
         assert len(list(tmp_path.glob(f"cache/{model_sum(folder)}-*-aarch64-*.xnnpack"))) == 1
-        expected = Runner(folder).translate(texts)
+        runner = Runner(folder)
+        expected = getattr(runner, runner.metadata["signature"])(texts)
         pairs = zip(done.stdout.splitlines(), expected, strict=True)
         assert sum(received == wanted for received, wanted in pairs) >= least

@@ -132,9 +132,10 @@ def test_warmup_holds_every_signature_and_batch_size(saved_model, texts):
 
 def test_too_many_warmup_requests_are_refused(saved_model):
     signatures = tf.saved_model.load(str(saved_model.path)).signatures
-    rows = np.zeros((1, 2), "int32")
+    columns = {"text": np.array([b"a"]), "target": np.array([b"a"])}
+    columns["source_ids"] = np.zeros((1, 2), "int32")
     with pytest.raises(ValueError, match="at most 1000 requests. Received: 1002, of 6 signatures"):
-        warmup.warmup_requests(signatures, np.array([b"a"]), np.array([b"a"]), rows, [1] * 167)
+        warmup.warmup_requests(signatures, columns, [1] * 167)
 
 
 @pytest.mark.parametrize("sizes", [(0,), (1, 2.5), (True,)])

@@ -13,10 +13,17 @@ import subprocess
 import sys
 
 import pytest
-from toy_model import talkative_toy
+from toy_device_models import CLASSES, config_of, language_model_of
+from toy_model import randomise, talkative_toy
 
-from keras_transformer import BeamSearch, Greedy, export_litert
-from keras_transformer.export.litert.graphs import SIGNATURES
+from keras_transformer import (
+    BeamSearch,
+    Greedy,
+    export_classifier,
+    export_language_model,
+    export_litert,
+)
+from keras_transformer.export.litert.graphs import LANGUAGE_MODEL_SIGNATURES, SIGNATURES
 from keras_transformer_runner.folder import checksums, prefix_fields
 from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer, VocabularyTokenizer
@@ -122,6 +129,23 @@ def pieces_folder(folder):
     )
     options = dict(samples=["a b", "c a"], strategy=strategy, lengths=(12,))
     export_litert(model, tokenizer, folder, **options)
+    return folder
+
+
+def language_folder(folder):
+    """A language model: greedy with scores, streamed, a fixed length, words with a prefix."""
+    tokenizer = VocabularyTokenizer([*"abcdef", "ca@@", "man", "ein", "日本語"]).with_prefix([6])
+    options = dict(strategy=Greedy(extra_length=5, scores=True), lengths=(6,))
+    options |= dict(samples=["a b", "c a"], signatures=LANGUAGE_MODEL_SIGNATURES)
+    export_language_model(language_model_of(tokenizer), tokenizer, folder, **options)
+    return folder
+
+
+def classifier_folder(folder, model_class, **options):
+    """A classifier of pieces, of 5 classes."""
+    tokenizer = SentencePieceTokenizer.train(SENTENCES, 60, model_type="bpe")
+    model = randomise(model_class(config_of(tokenizer), CLASSES), 5)
+    export_classifier(model, tokenizer, folder, samples=["a b", "c a"], **options)
     return folder
 
 

@@ -1,4 +1,5 @@
-/* Translates with a folder that `keras-transformer export --to litert` wrote. C99 and C++.
+/* Translates with a folder that `keras-transformer export --to litert` wrote, or continues prompts,
+ * or classifies: what its model is made for, see `kt_kind`. C99 and C++.
  *
  * Texts are UTF-8 with a size, as they may hold NUL. What is no UTF-8 is read as U+FFFD. All that a
  * function returns by pointer is the caller's, and freed by the function that is named there.
@@ -95,13 +96,42 @@ KT_API void kt_free_translations(kt_translations* translations); /* NULL is fine
 KT_API int kt_stream(kt_translator* translator, const char* text, size_t size, kt_piece piece,
                      void* context);
 
+/* --- Language models and classifiers ------------------------------------------------------- */
+
+/* What the model of the folder does: "translate", "generate" or "classify"; NULL on failure. A
+ * function of another kind is an error. `kt_n_best` and `kt_stream` are of the first two: what they
+ * give of a language model begins with the prompt, as what `kt_generate` gives. Its stream needs the
+ * signature `decode_step`. */
+KT_API const char* kt_kind(kt_translator* translator);
+
+/* The text that begins with the prompt, which may be empty, and that a language model goes on with;
+ * to be freed by `kt_free`; NULL on failure. */
+KT_API char* kt_generate(kt_translator* translator, const char* prompt, size_t size,
+                         size_t* result_size);
+
+/* The probability of each class. */
+typedef struct kt_classes {
+  float* probabilities; /* `row_count` rows of `class_count` numbers, one row behind another */
+  size_t row_count;     /* 1; by token as many as `kt_encode` gives */
+  size_t class_count;
+  char** labels; /* the name of each class; NULL where the folder has none */
+  int is_by_token;
+} kt_classes;
+
+/* The classes of a text, or of its tokens; NULL on failure. */
+KT_API kt_classes* kt_classify(kt_translator* translator, const char* text, size_t size);
+KT_API void kt_free_classes(kt_classes* classes); /* NULL is fine */
+
 /* For apps that look at tokens. Each returns how many ids there are, or -1; at most `capacity` of
  * them are written, to an `ids` that may be NULL where that is 0. */
 KT_API int kt_encode(kt_translator* translator, const char* text, size_t size, int32_t* ids,
-                     int capacity); /* with EOS at the end */
+                     int capacity); /* with EOS at the end, but of a prompt */
 KT_API int kt_translate_ids(kt_translator* translator, const int32_t* source_ids, int count,
                             int32_t* ids, int capacity); /* without EOS and pads */
-/* The text of ids of a translation, to be freed by `kt_free`; NULL on failure. */
+KT_API int kt_generate_ids(kt_translator* translator, const int32_t* prompt_ids, int count,
+                           int32_t* ids, int capacity); /* of prompt and all, without EOS and pads */
+KT_API kt_classes* kt_classify_ids(kt_translator* translator, const int32_t* source_ids, int count);
+/* The text of ids of an answer, to be freed by `kt_free`; NULL on failure. */
 KT_API char* kt_decode(kt_translator* translator, const int32_t* ids, int count,
                        size_t* result_size);
 

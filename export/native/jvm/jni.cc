@@ -80,6 +80,33 @@ bool add(JNIEnv* env, jclass owner, jmethodID method, jobject list, const kt_tra
   return !env->ExceptionCheck();
 }
 
+// The answer to a text by a function such as `kt_translate`; nullptr with an exception pending.
+template <class TextOf>
+jbyteArray answer(JNIEnv* env, jlong handle, jbyteArray text, TextOf text_of) {
+  const std::vector<char> bytes = bytes_of(env, text);
+  size_t size = 0;
+  const std::unique_ptr<char, void (*)(void*)> found(
+      text_of(translator_of(handle), bytes.data(), bytes.size(), &size), kt_free);
+  if (found) return array_of(env, found.get(), size);
+  fail(env);
+  return nullptr;
+}
+
+// The names of the classes, none where there are none; nullptr with an exception pending.
+jobjectArray labels_of(JNIEnv* env, const kt_classes& found) {
+  const size_t count = found.labels ? found.class_count : 0;
+  jclass owner = env->FindClass("[B");
+  jobjectArray names =
+      owner ? env->NewObjectArray(static_cast<jsize>(count), owner, nullptr) : nullptr;
+  for (size_t i = 0; names && i < count; ++i) {
+    jbyteArray name = array_of(env, found.labels[i], std::strlen(found.labels[i]));
+    if (!name) return nullptr;
+    env->SetObjectArrayElement(names, static_cast<jsize>(i), name);
+    env->DeleteLocalRef(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 extern "C" {
@@ -105,27 +132,52 @@ JNIEXPORT void JNICALL Java_kerastransformer_Translator_close(JNIEnv*, jclass, j
 JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_translate(JNIEnv* env, jclass,
                                                                         jlong handle,
                                                                         jbyteArray text) {
-  const std::vector<char> bytes = bytes_of(env, text);
-  size_t size = 0;
-  const std::unique_ptr<char, void (*)(void*)> answer(
-      kt_translate(translator_of(handle), bytes.data(), bytes.size(), &size), kt_free);
-  if (answer) return array_of(env, answer.get(), size);
+  return answer(env, handle, text, kt_translate);
+}
+
+JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_generate(JNIEnv* env, jclass,
+                                                                       jlong handle,
+                                                                       jbyteArray prompt) {
+  return answer(env, handle, prompt, kt_generate);
+}
+
+JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_kind(JNIEnv* env, jclass,
+                                                                   jlong handle) {
+  const char* kind = kt_kind(translator_of(handle));
+  if (kind) return array_of(env, kind, std::strlen(kind));
   fail(env);
   return nullptr;
+}
+
+JNIEXPORT jobject JNICALL Java_kerastransformer_Translator_classify(JNIEnv* env, jclass owner,
+                                                                    jlong handle,
+                                                                    jbyteArray text) {
+  const jmethodID make =
+      method(env, owner, "classes", "([FI[[BZ)Lkerastransformer/Translator$Classes;");
+  if (!make) return nullptr;
+  const std::vector<char> bytes = bytes_of(env, text);
+  const std::unique_ptr<kt_classes, void (*)(kt_classes*)> found(
+      kt_classify(translator_of(handle), bytes.data(), bytes.size()), kt_free_classes);
+  if (!found) return fail(env), nullptr;
+  const auto count = static_cast<jsize>(found->row_count * found->class_count);
+  jfloatArray numbers = env->NewFloatArray(count);
+  if (numbers) env->SetFloatArrayRegion(numbers, 0, count, found->probabilities);
+  jobjectArray labels = numbers ? labels_of(env, *found) : nullptr;
+  if (!labels) return nullptr;
+  return env->CallStaticObjectMethod(owner, make, numbers, static_cast<jint>(found->row_count),
+                                     labels, static_cast<jboolean>(found->is_by_token));
 }
 
 JNIEXPORT jbyteArray JNICALL Java_kerastransformer_Translator_translateText(JNIEnv* env, jclass,
                                                                             jlong handle,
                                                                             jbyteArray text,
                                                                             jbyteArray language) {
-  const std::vector<char> bytes = bytes_of(env, text), tag = bytes_of(env, language);
-  size_t size = 0;
-  const std::unique_ptr<char, void (*)(void*)> answer(
-      kt_translate_text(translator_of(handle), bytes.data(), bytes.size(), tag.data(), &size),
-      kt_free);
-  if (answer) return array_of(env, answer.get(), size);
-  fail(env);
-  return nullptr;
+  const std::vector<char> tag = bytes_of(env, language);
+  const auto translate = [&](kt_translator* translator, const char* bytes, size_t size,
+                             size_t* result) {
+    return kt_translate_text(translator, bytes, size, tag.data(), result);
+  };
+  return answer(env, handle, text, translate);
 }
 
 JNIEXPORT void JNICALL Java_kerastransformer_Translator_nBest(JNIEnv* env, jclass owner,

@@ -1,5 +1,6 @@
 // The functions of keras_transformer.h. No exception leaves them.
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -80,6 +81,24 @@ Ids ids_of(const int32_t* ids, int count) {
   if (count < 0) fail("`count` must be at least 0. Received: ", count);
   if (count) given(ids, "ids");
   return Ids(ids, ids + count);
+}
+
+struct FreeClasses {
+  void operator()(kt_classes* made) const { kt_free_classes(made); }
+};
+
+kt_classes* copy(const keras_transformer::Classes& found) {
+  std::unique_ptr<kt_classes, FreeClasses> made(
+      static_cast<kt_classes*>(memory(sizeof(kt_classes))));
+  *made = {nullptr, found.rows, found.probabilities.size() / found.rows, nullptr, found.is_by_token};
+  const size_t size = found.probabilities.size() * sizeof(float);
+  made->probabilities = static_cast<float*>(memory(size));
+  std::memcpy(made->probabilities, found.probabilities.data(), size);
+  if (found.labels.empty()) return made.release();
+  made->labels = static_cast<char**>(memory(made->class_count * sizeof(char*)));
+  std::fill_n(made->labels, made->class_count, nullptr);
+  for (size_t i = 0; i < made->class_count; ++i) made->labels[i] = copy(found.labels[i], nullptr);
+  return made.release();
 }
 
 kt_translations* copy(const std::vector<keras_transformer::Translation>& found) {
@@ -184,6 +203,47 @@ int kt_stream(kt_translator* translator, const char* text, size_t size, kt_piece
       return piece(context, part.data(), part.size()) == 0;
     });
     return 0;
+  });
+}
+
+const char* kt_kind(kt_translator* translator) {
+  return guarded<const char*>(nullptr, [&] { return given(translator, "translator").kind(); });
+}
+
+char* kt_generate(kt_translator* translator, const char* prompt, size_t size,
+                  size_t* result_size) {
+  return guarded<char*>(nullptr, [&] {
+    return copy(given(translator, "translator").generate(text_of(prompt, size)), result_size);
+  });
+}
+
+kt_classes* kt_classify(kt_translator* translator, const char* text, size_t size) {
+  return guarded<kt_classes*>(nullptr, [&] {
+    return copy(given(translator, "translator").classify(text_of(text, size)));
+  });
+}
+
+void kt_free_classes(kt_classes* classes) {
+  if (!classes) return;
+  for (size_t i = 0; classes->labels && i < classes->class_count; ++i) {
+    std::free(classes->labels[i]);
+  }
+  std::free(classes->labels);
+  std::free(classes->probabilities);
+  std::free(classes);
+}
+
+int kt_generate_ids(kt_translator* translator, const int32_t* prompt_ids, int count, int32_t* ids,
+                    int capacity) {
+  return guarded(-1, [&] {
+    return copy(given(translator, "translator").generate_ids(ids_of(prompt_ids, count)), ids,
+                capacity);
+  });
+}
+
+kt_classes* kt_classify_ids(kt_translator* translator, const int32_t* source_ids, int count) {
+  return guarded<kt_classes*>(nullptr, [&] {
+    return copy(given(translator, "translator").classify_ids(ids_of(source_ids, count)));
   });
 }
 

@@ -62,6 +62,22 @@ void check_prefix(const Json& metadata, const Tokenizer& tokenizer, const char* 
   }
 }
 
+void read_labels(const Json& metadata, Folder& folder) {
+  const auto labels = metadata.find("labels");
+  if (labels == metadata.end()) return;
+  const auto is_text = [](const Json& each) { return each.is_string(); };
+  if (!labels->is_array() || !std::all_of(labels->begin(), labels->end(), is_text)) {
+    fail("in ", kMetadata, " `labels` must be a list of strings. Received: another value");
+  }
+  folder.labels = labels->get<std::vector<std::string>>();
+  const auto count = static_cast<int32_t>(folder.labels.size());
+  const int32_t num_classes = count_field(metadata, "num_classes", kMetadata, count);
+  if (count && count != num_classes) {
+    fail("in ", kMetadata, " `labels` must name all of `num_classes`. Received: ", count,
+         " labels, num_classes=", num_classes);
+  }
+}
+
 void read_search(const Json& metadata, Folder& folder) {
   folder.longest = count_field(metadata, "max_positions", kMetadata, INT32_MAX);
   const auto search = metadata.find("search");
@@ -83,9 +99,11 @@ Folder open_folder(const std::string& path) {
       parse_record(File(path + "/" + kMetadata).content(), path + "/" + kMetadata);
   const int32_t format = count_field(metadata, "format", kMetadata);
   if (format != kFormat) fail(kMetadata, " must have format ", kFormat, ". Received: ", format);
-  const std::string signature = string_field(metadata, "signature", kMetadata);
-  if (signature != "translate") {
-    fail("the folder must hold a model with the signature 'translate'. Received: ", signature);
+  Folder folder;
+  folder.kind = string_field(metadata, "signature", kMetadata);
+  if (folder.kind != "translate" && folder.kind != "generate" && folder.kind != "classify") {
+    fail("the folder must hold a model with one of the signatures 'translate', 'generate' and ",
+         "'classify'. Received: ", folder.kind);
   }
   const auto checksums = metadata.find("sha256");
   if (checksums == metadata.end() || !checksums->is_object()) {
@@ -95,7 +113,6 @@ Folder open_folder(const std::string& path) {
   const std::string target = tokenizer_file(*checksums, "target_tokenizer");
   check_names(*checksums, source, target);
 
-  Folder folder;
   folder.model = checked_file(path, kModel, *checksums);
   folder.model_sha256 = checksums->at(kModel).get<std::string>();
   const auto load = [&](const std::string& name, const char* size) {
@@ -110,8 +127,10 @@ Folder open_folder(const std::string& path) {
   check_prefix(metadata, *folder.source, "source_prefix_ids");
   check_prefix(metadata, *folder.target, "target_prefix_ids");
   folder.max_source_length = count_field(metadata, "max_source_length", kMetadata);
-  folder.adds_eos = bool_field(metadata, "adds_eos", kMetadata, true);
-  read_search(metadata, folder);
+  // A prompt goes on.
+  folder.adds_eos = bool_field(metadata, "adds_eos", kMetadata, true) && folder.kind != "generate";
+  if (folder.kind == "classify") read_labels(metadata, folder);
+  else read_search(metadata, folder);
   check_seal(metadata, path + "/" + kMetadata);
   return folder;
 }

@@ -13,11 +13,13 @@
 namespace keras_transformer {
 
 struct Folder {
+  std::string kind;  // what the model does, and the name of its signature
   std::unique_ptr<File> model;
   std::string model_sha256;
   std::shared_ptr<const Tokenizer> source, target;  // the same one, where both sides share it
   int32_t max_source_length = 0;                    // EOS included
   bool adds_eos = true;
+  std::vector<std::string> labels;  // of a classifier; none where it has no names
   // Of the search.
   int32_t n_best = 1;
   bool has_forced_eos = false;

@@ -1,5 +1,6 @@
-// A translation token by token, by the signatures `encode` and `decode_step`.
+// An answer token by token, by the signatures `encode` and `decode_step`, of a prompt by the second.
 
+#include <algorithm>
 #include <optional>
 
 #include "failure.h"
@@ -28,14 +29,15 @@ int32_t number_in(const Buffer& buffer) {
 
 }  // namespace
 
-// The tokens of one translation. Each call of `next` is one step of the decoder.
+// The tokens of one answer. Each call of `next` is one step of the decoder.
 class Translator::Steps {
  public:
   // What is thrown here goes through the destructor, as the other constructor has returned.
   Steps(Translator& owner, const Ids& source_ids) : Steps(owner) {
     const std::lock_guard<std::mutex> lock(owner_.mutex_);
     buffers_.emplace();
-    run_encoder(source_ids);
+    if (owner.continues()) begin_prompt(source_ids);
+    else run_encoder(source_ids);
     if (limit_ > 0) make_decoder();
     // The last token is EOS then, whatever the step says.
     limit_ -= owner.folder_.has_forced_eos;
@@ -50,11 +52,11 @@ class Translator::Steps {
   // The next token that is no pad; none at the end.
   std::optional<int32_t> next() {
     const Tokenizer& target = *owner_.folder_.target;
-    const Ids& told = target.prefix_ids();
     while (position_ < limit_) {
       const int32_t found = run_step();
       const auto place = static_cast<size_t>(position_++);
-      token_id_ = place < told.size() ? told[place] : found;
+      const bool is_told = place < told_.size() && told_[place] != target.pad_id();
+      token_id_ = is_told ? told_[place] : found;
       if (token_id_ == target.eos_id()) position_ = limit_;
       else if (token_id_ != target.pad_id()) return token_id_;
     }
@@ -64,7 +66,6 @@ class Translator::Steps {
  private:
   explicit Steps(Translator& owner)
       : owner_(owner),
-        encode_(*owner.file_.signature(kEncode)),
         step_(*owner.file_.signature(kStep)),
         token_id_(owner.folder_.target->bos_id()) {}
 
@@ -74,17 +75,26 @@ class Translator::Steps {
     std::map<std::string, Buffer> states[2];       // read from one, written to the other, in turns
   };
 
+  void begin_prompt(const Ids& ids) {
+    told_ = ids;
+    const auto pads = std::count(ids.begin(), ids.end(), owner_.folder_.source->pad_id());
+    const auto tokens = static_cast<int64_t>(ids.size()) - pads;
+    limit_ = static_cast<int32_t>(owner_.folder_.most_tokens(tokens));
+  }
+
   void run_encoder(const Ids& source_ids) {
+    told_ = owner_.folder_.target->prefix_ids();
+    const Signature& encode = *owner_.file_.signature(kEncode);
     const auto length = static_cast<int32_t>(source_ids.size());
-    buffers_->source = owner_.file_.buffer(encode_.inputs.at(0), {length});
+    buffers_->source = owner_.file_.buffer(encode.inputs.at(0), {length});
     buffers_->source.write(source_ids.data(), source_ids.size());
     std::vector<const Buffer*> outputs;
-    for (const Tensor& output : encode_.outputs) {
+    for (const Tensor& output : encode.outputs) {
       Buffer& buffer = buffers_->encoded[output.name];
       buffer = owner_.file_.buffer(output, {length});
       outputs.push_back(&buffer);
     }
-    owner_.file_.run(encode_, {&buffers_->source}, outputs);
+    owner_.file_.run(encode, {&buffers_->source}, outputs);
     limit_ = number_in(buffers_->encoded.at(kLimit));
   }
 
@@ -128,13 +138,14 @@ class Translator::Steps {
   }
 
   Translator& owner_;
-  const Signature& encode_;
   const Signature& step_;
   std::optional<Buffers> buffers_;
+  Ids told_;  // the tokens at the start that are not the model's to choose
   int32_t limit_ = 0, position_ = 0, token_id_;
 };
 
 void Translator::check_steps() const {
+  if (continues()) return check_steps_of_prompts();
   const Signature* encode = file_.signature(kEncode);
   const Signature* step = file_.signature(kStep);
   const bool is_there = encode && step && encode->inputs.size() == 1 && encode->output(kLimit) &&
@@ -151,11 +162,21 @@ void Translator::check_steps() const {
   }
 }
 
+void Translator::check_steps_of_prompts() const {
+  const Signature* step = file_.signature(kStep);
+  if (!step || !step->output(kNext) || !step->input(kToken) || !step->input(kPosition)) {
+    fail("a stream must have a file of a greedy search with the signature 'decode_step': export ",
+         "with `Greedy()` and `signatures=LANGUAGE_MODEL_SIGNATURES`. ",
+         "Received: a file without it");
+  }
+}
+
 void Translator::stream(std::string_view text, const TakePiece& take) {
+  if (!continues()) check_kind("translate");
   check_steps();
   const Ids source_ids = encode(text);
   check_source(source_ids);
-  if (source_ids.empty()) return;
+  if (source_ids.empty() && !continues()) return;
   Steps steps(*this, source_ids);
   Ids ids;
   std::string given;

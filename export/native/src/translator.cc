@@ -10,8 +10,6 @@
 namespace keras_transformer {
 namespace {
 
-constexpr const char* kTranslate = "translate";
-constexpr const char* kSource = "source_ids";
 // A SentencePiece piece has at most 16 characters, of at most 4 bytes. A longer text cannot fit,
 // unless it is mostly white space, and is refused before a tokenizer reads it.
 constexpr int64_t kBytesAToken = 64;
@@ -19,7 +17,6 @@ constexpr float kImpossible = -1e29f;  // below it, the search has found no such
 // LiteRT writes an output whole, wherever it is told to: also where metadata lie about its size.
 constexpr size_t kBeyond = size_t{1} << 24;
 
-bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
 std::string packed_weights_of(const Folder& folder, int num_threads, const std::string& cache) {
   return packed_weights(cache, *folder.model, folder.model_sha256, [&](const std::string& path) {
@@ -39,14 +36,17 @@ Translator::Translator(const std::string& folder, int num_threads,
 }
 
 // `translate` takes a source of any length; `translate_32` and its like take one, and less with
-// pads behind it.
+// pads behind it. So do `generate` and `classify`.
 void Translator::find_searches() {
+  const std::string& kind = folder_.kind;
+  const char* input = continues() ? "prompt_ids" : "source_ids";
+  const char* output = kind == "classify" ? "logits" : "target_ids";
   for (const Signature& signature : file_.signatures()) {
-    if (signature.name != kTranslate && !starts_with(signature.name, "translate_")) continue;
-    if (signature.inputs.size() != 1 || !signature.input(kSource) ||
-        !signature.output("target_ids") || signature.inputs[0].type.layout.rank != 2) {
-      fail("the signature `", signature.name, "` must take `source_ids` and give `target_ids`. ",
-           "Received: others");
+    if (signature.name != kind && signature.name.rfind(kind + "_", 0)) continue;
+    if (signature.inputs.size() != 1 || !signature.input(input) || !signature.output(output) ||
+        signature.inputs[0].type.layout.rank != 2) {
+      fail("the signature `", signature.name, "` must take `", input, "` and give `", output,
+           "`. Received: others");
     }
     const int32_t length = std::max(0, signature.inputs[0].type.layout.dimensions[1]);
     searches_.push_back({&signature, length, {}, {}});
@@ -157,6 +157,11 @@ Ids Translator::encode(std::string_view text) const {
   return ids;
 }
 
+std::string Translator::translate(std::string_view text) {
+  check_kind("translate");
+  return decode(translate_ids(encode(text)));
+}
+
 SplitText Translator::split(std::string_view text, std::string_view language) const {
   const auto longest = static_cast<size_t>(folder_.max_source_length);
   return split_text(repaired(text), language, [&](const std::string& sentence) {
@@ -165,6 +170,7 @@ SplitText Translator::split(std::string_view text, std::string_view language) co
 }
 
 std::string Translator::translate_text(std::string_view text, std::string_view language) {
+  check_kind("translate");
   const SplitText found = split(text, language);
   std::vector<std::string> translations;
   for (const std::string& sentence : found.sentences) translations.push_back(translate(sentence));
@@ -172,6 +178,7 @@ std::string Translator::translate_text(std::string_view text, std::string_view l
 }
 
 Ids Translator::translate_ids(const Ids& source_ids) {
+  check_kind("translate");
   if (source_ids.empty()) return {};
   const Outputs outputs = run(source_ids);
   const auto& row = outputs.at("target_ids");
@@ -179,6 +186,7 @@ Ids Translator::translate_ids(const Ids& source_ids) {
 }
 
 std::vector<Translation> Translator::n_best(std::string_view text, int n_best) {
+  if (!continues()) check_kind("translate");
   const auto& outputs_of = searches_.back().signature->outputs;
   const auto is_scores = [](const Tensor& tensor) { return tensor.name == "scores"; };
   if (std::none_of(outputs_of.begin(), outputs_of.end(), is_scores)) {
@@ -187,7 +195,7 @@ std::vector<Translation> Translator::n_best(std::string_view text, int n_best) {
   }
   if (n_best < 0) fail("`n_best` must be at least 0. Received: ", n_best);
   const Ids source_ids = encode(text);
-  const Outputs outputs = run(source_ids);
+  const Outputs outputs = run(continues() ? prompt(source_ids) : source_ids);
   const auto& scores = outputs.at("scores");
   const auto& rows = outputs.at("hypotheses");
   if (scores.empty() || static_cast<size_t>(n_best) > scores.size()) {
@@ -196,7 +204,7 @@ std::vector<Translation> Translator::n_best(std::string_view text, int n_best) {
   }
   const size_t tokens = rows.size() / scores.size();
   size_t count = n_best ? static_cast<size_t>(n_best) : scores.size();
-  if (source_ids.size() == 1) count = 1;  // nothing has one translation, which is empty
+  if (source_ids.size() == 1 && !continues()) count = 1;  // nothing has one translation, which is empty
   std::vector<Translation> found;
   for (size_t i = 0; i < count; ++i) {
     float score;

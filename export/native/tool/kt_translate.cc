@@ -1,7 +1,8 @@
 // kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N]
 // [--weight-cache DIR] < lines: an answer a line, or that to a whole text, as keras-transformer-run
-// writes it.
+// writes it. The folder's model translates, continues prompts or classifies.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -38,6 +39,29 @@ std::string row_of(const kt_translation& each) {
   return score + one_line({each.text, each.text_size}, true) + "\n";
 }
 
+// The likeliest class of each row and its probability.
+std::string text_of(const kt_classes& found) {
+  std::string text;
+  for (size_t row = 0; row < found.row_count; ++row) {
+    const float* shares = found.probabilities + row * found.class_count;
+    const float* best = std::max_element(shares, shares + found.class_count);
+    const auto index = static_cast<size_t>(best - shares);
+    char share[64];
+    std::snprintf(share, sizeof share, ":%.4f", static_cast<double>(*best));
+    if (row) text += ' ';
+    text += (found.labels ? found.labels[index] : std::to_string(index)) + share;
+  }
+  return text;
+}
+
+bool write_classes(kt_translator* translator, const std::string& text) {
+  kt_classes* found = kt_classify(translator, text.data(), text.size());
+  if (found) write(one_line(text_of(*found)) + "\n");
+  const bool is_there = found;
+  kt_free_classes(found);
+  return is_there;
+}
+
 // Whether there is an answer to write, which may be in vain: see `main`.
 bool write_answers(kt_translator* translator, const std::string& text, int n_best, bool streams) {
   if (streams) {
@@ -52,8 +76,11 @@ bool write_answers(kt_translator* translator, const std::string& text, int n_bes
     kt_free_translations(found);
     return is_there;
   }
+  const std::string kind = kt_kind(translator);
+  if (kind == "classify") return write_classes(translator, text);
   size_t size;
-  char* answer = kt_translate(translator, text.data(), text.size(), &size);
+  const auto answer_of = kind == "generate" ? kt_generate : kt_translate;
+  char* answer = answer_of(translator, text.data(), text.size(), &size);
   if (answer) write(one_line({answer, size}) + "\n");
   const bool is_there = answer;
   kt_free(answer);

@@ -1,23 +1,26 @@
 """Exports of classifiers and language models for devices."""
 
-import functools
 import os
 from collections.abc import Sequence
 
-import keras
-import numpy as np
-
 from keras_transformer.arguments import check_flag, check_size
-from keras_transformer.decoding import Greedy, generate
-from keras_transformer.decoding.compiled import compiled
+from keras_transformer.decoding import Greedy
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.litert.calibration import Calibration
 from keras_transformer.export.litert.conversion import check_size as check_model_size
 from keras_transformer.export.litert.graphs import (
+    LANGUAGE_MODEL_SIGNATURES,
     ClassifierModule,
     LanguageModelModule,
     check_search,
+    check_signatures,
+)
+from keras_transformer.export.litert.lengths import (
+    check_each_length,
+    check_lengths,
+    check_steps,
+    fixed_lengths,
 )
 from keras_transformer.export.litert.modes import mode_named
 from keras_transformer.export.litert.writer import (
@@ -28,11 +31,21 @@ from keras_transformer.export.litert.writer import (
     timed_answers,
     write_folder,
 )
-from keras_transformer.export.parity import ParityError, ParityReport, checked_samples, compare
+from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.python_answers import (
+    check_kind,
+    check_probabilities,
+    checked_labels,
+    class_pair,
+    likeliest,
+    python_continuations,
+    python_probabilities,
+)
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
-from keras_transformer.translation.translator import check_tokenizer, pad_rows
+from keras_transformer.translation.translator import check_tokenizer
 from keras_transformer_runner.folder import REPORT
+from keras_transformer_runner.lengths import FixedLength, fields, fixed_signature
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer
 
@@ -50,6 +63,8 @@ def export_classifier(
     mode: str = "float32",
     labels: Sequence[str] | None = None,
     adds_eos: bool = True,
+    lengths: Sequence[int] = (),
+    lengths_only: bool = False,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -81,6 +96,9 @@ def export_classifier(
             `"float32"` also promises probabilities within 0.001.
         labels: Names of the classes, in order, for the metadata.
         adds_eos: Whether EOS follows a text's pieces, as it did in training.
+        lengths: Source lengths, each of a signature of fixed shapes more, such as `classify_32`;
+            see `export_litert`.
+        lengths_only: Whether there is none but these.
         max_source_length: Most tokens of a text that the runner accepts.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -88,25 +106,34 @@ def export_classifier(
         The `ParityReport`, which is also written to `parity.json`. Its texts are classes.
 
     Raises:
-        TypeError: if `model` is not a classifier, or `samples` or `labels` is one string.
+        TypeError: if `model` is not a classifier, `samples` or `labels` is one string, or
+            `lengths` no list of integers.
         ValueError: if `mode` is unknown, a sample has too many ids or none, there are not as many
-            labels as classes, model and tokenizer disagree, or the model is too large for LiteRT.
+            labels as classes, `lengths` do not ascend or go beyond `max_source_length`, model and
+            tokenizer disagree, or the model is too large for LiteRT.
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
             than an export writes.
         TargetInUseError: if another process is writing it.
         RuntimeError: if Keras runs on another backend than TensorFlow.
         ParityError: if the mode's promise is broken; nothing is written then.
     """
-    _check_kind(model, (SequenceClassifier, TokenClassifier))
+    check_kind(model, (SequenceClassifier, TokenClassifier))
     check_flag(adds_eos=adds_eos)
-    labels = _checked_labels(labels, model.num_classes)
+    labels = checked_labels(labels, model.num_classes)
     samples = checked_samples(samples)
     model = _prepared(model, mode, max_source_length)
     settings = {"adds_eos": adds_eos, "num_classes": model.num_classes}
     if labels:
         settings["labels"] = labels
-    module = ClassifierModule(model)
-    contents = _contents("classify", model, module, tokenizer, max_source_length, settings)
+    limit, lengths = _limits(model, max_source_length, lengths, lengths_only)
+    is_one_row = isinstance(model, SequenceClassifier)
+    fixed = [
+        FixedLength(fixed_signature("classify", each), each, 1 if is_one_row else each)
+        for each in lengths
+    ]
+    settings |= fields(fixed, not lengths_only)
+    module = ClassifierModule(model, lengths, lengths_only)
+    contents = _contents("classify", model, module, tokenizer, limit, settings)
     check_tokenizer(tokenizer, "tokenizer", model.config, model.config.vocab_size)
     rows = _rows(contents, samples, [tokenizer.eos_id] if adds_eos else [])
     if not all(rows):
@@ -114,17 +141,25 @@ def export_classifier(
             "every text to classify must have an id. Received: "
             f"{samples[rows.index([])]!r}, which has none"
         )
-    expected = [_probabilities(model, row) for row in rows]
+    expected = [python_probabilities(model, row) for row in rows]
     calibration = Calibration(model, [{"source_ids": row} for row in rows])
     with new_export(path, overwrite) as folder:
         graph = write_folder(folder, contents, mode, calibration)
         runner = Runner(folder)
         received, seconds = timed_answers(runner, runner.classify_ids, samples)
-        pairs = ([_class_pair(x, labels) for x in both] for both in (expected, received))
+        pairs = ([class_pair(x, labels) for x in both] for both in (expected, received))
         found = compare(samples, *pairs)
+        classes = [likeliest(each) for each in expected]
+        check_each_length(
+            runner.lengths,
+            list(zip(rows, classes, strict=True)),
+            lambda ids: likeliest(python_probabilities(model, ids)),
+            lambda ids, length: likeliest(runner.classify_ids(ids, length=length)),
+            mode,
+        )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         if mode == "float32":
-            _check_probabilities(expected, received)
+            check_probabilities(expected, received)
         report.write(folder / REPORT)
     return report
 
@@ -137,6 +172,9 @@ def export_language_model(
     samples: Sequence[str],
     mode: str = "float32",
     strategy: SearchOptions | None = None,
+    signatures: Sequence[str] = LANGUAGE_MODEL_SIGNATURES[:1],
+    lengths: Sequence[int] = (),
+    lengths_only: bool = False,
     max_source_length: int = 512,
     overwrite: bool = False,
 ) -> ParityReport:
@@ -144,7 +182,8 @@ def export_language_model(
 
     The folder is that of `export_litert` with the signature `generate`, the whole loop of
     `decoding.generate`: `prompt_ids` (1, P) int32 -> `target_ids` (1, T) int32. `Runner.generate`
-    takes and gives text.
+    takes and gives text. With the signature `decode_step` too, `Runner.stream` gives the text as it
+    grows.
 
     Example:
         >>> tokenizer = kt.BytesTokenizer()
@@ -163,6 +202,11 @@ def export_language_model(
         samples: Prompts to compare on, at least one; an empty one starts from nothing.
         mode: Key of `MODES`. Its promise is one of the tokens behind the prompt.
         strategy: The search; `Greedy()` when `None`.
+        signatures: `("generate",)`, or `LANGUAGE_MODEL_SIGNATURES` for apps that show a text as
+            it grows.
+        lengths: Lengths of prompts, each of a signature of fixed shapes more, such as
+            `generate_32`; see `export_litert`.
+        lengths_only: Whether there is none but these.
         max_source_length: Most tokens of a prompt that the runner accepts.
         overwrite: Whether the folder of an earlier export is replaced; no other ever is.
 
@@ -170,22 +214,27 @@ def export_language_model(
         The `ParityReport`, which is also written to `parity.json`.
 
     Raises:
-        TypeError: if `model` is not a `LanguageModel`, or `samples` is one string.
-        ValueError: if `mode` is unknown, `strategy` samples, a prompt is too long, model and
-            tokenizer disagree, or the model is too large for LiteRT.
+        TypeError: if `model` is not a `LanguageModel`, `samples` or `signatures` is one string, or
+            `lengths` no list of integers.
+        ValueError: if `mode` or a signature is unknown, `strategy` samples, a prompt is too long,
+            `lengths` do not ascend or go beyond `max_source_length`, model and tokenizer disagree,
+            or the model is too large for LiteRT.
         FileExistsError, TargetInUseError, RuntimeError, ParityError: as `export_classifier`.
     """
-    _check_kind(model, (LanguageModel,))
+    check_kind(model, (LanguageModel,))
     strategy = Greedy() if strategy is None else strategy
     check_search(strategy)
     samples = checked_samples(samples)
     model = _prepared(model, mode, max_source_length)
-    settings = {"search": search_settings(strategy)}
-    module = LanguageModelModule(model, strategy)
-    contents = _contents("generate", model, module, tokenizer, max_source_length, settings)
+    signatures = check_signatures(signatures, LANGUAGE_MODEL_SIGNATURES)
+    limit, lengths = _limits(model, max_source_length, lengths, lengths_only, signatures)
+    fixed = fixed_lengths("generate", lengths, strategy, model.config.max_positions)
+    settings = {"search": search_settings(strategy), **fields(fixed, not lengths_only)}
+    module = LanguageModelModule(model, strategy, signatures, lengths, lengths_only)
+    contents = _contents("generate", model, module, tokenizer, limit, settings)
     check_tokenizer(tokenizer, "tokenizer", model.config, model.config.target_size)
     rows = _rows(contents, samples, [])
-    expected = _continued(model, rows, strategy)
+    expected = python_continuations(model, rows, strategy)
     bos_id = model.config.bos_id
     calibration = Calibration(model, [{"token_ids": [bos_id, *answer]} for answer in expected])
     with new_export(path, overwrite) as folder:
@@ -197,21 +246,35 @@ def export_language_model(
             for both in (expected, received)
         )
         found = compare(samples, *pairs)
+        check_steps(runner, samples, [tokenizer.decode(ids) for ids in received])
+        check_each_length(
+            runner.lengths,
+            [(row, ids[len(row) :]) for row, ids in zip(rows, expected, strict=True)],
+            lambda ids: python_continuations(model, [ids], strategy)[0][len(ids) :],
+            lambda ids, length: runner.generate_ids(ids, length=length)[len(ids) :],
+            mode,
+        )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         report.write(folder / REPORT)
     return report
 
 
+def _limits(model, max_source_length, lengths, lengths_only, signatures=()):
+    """The most tokens of a source, and its checked `lengths`."""
+    longest = min(max_source_length, model.config.max_positions or max_source_length)
+    lengths = check_lengths(lengths, longest, lengths_only, signatures)
+    return lengths[-1] if lengths_only else longest, lengths
+
+
 def _contents(signature, model, module, tokenizer, max_source_length, settings):
     """The `DeviceContents` of a model of one stack."""
-    longest = model.config.max_positions or max_source_length
     return DeviceContents(
         signature=signature,
         model=model,
         module=module,
         tokenizer=tokenizer,
         target_tokenizer=tokenizer,
-        max_source_length=min(max_source_length, longest),
+        max_source_length=max_source_length,
         tensors={},
         settings={"max_positions": model.config.max_positions, **settings},
     )
@@ -228,12 +291,6 @@ def _rows(contents, samples, end):
     return rows
 
 
-def _check_kind(model, kinds):
-    if not isinstance(model, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"`model` must be a {names}. Received: {type(model).__name__}")
-
-
 def _prepared(model, mode, max_source_length):
     """The model in float32, once it is known that it can be exported."""
     check_backend()
@@ -241,51 +298,3 @@ def _prepared(model, mode, max_source_length):
     mode_named(mode)
     check_model_size(model, mode)
     return in_float32(model)
-
-
-def _checked_labels(labels, num_classes):
-    if labels is None:
-        return None
-    is_text = isinstance(labels, (str, bytes))
-    labels = [labels] if is_text else list(labels)
-    if is_text or not all(isinstance(label, str) for label in labels):
-        raise TypeError(f"`labels` must be a list of strings. Received: {labels!r}")
-    if len(labels) != num_classes:
-        raise ValueError(
-            "`labels` must name every class of the model. Received: "
-            f"{len(labels)} labels, num_classes={num_classes}"
-        )
-    return labels
-
-
-def _class_pair(probabilities, labels):
-    """The classes of one text as `(text, ids)`, as `compare` takes them."""
-    ids = probabilities.reshape(-1, probabilities.shape[-1]).argmax(axis=-1).tolist()
-    return " ".join(labels[index] if labels else str(index) for index in ids), ids
-
-
-def _check_probabilities(expected, received):
-    largest = max(float(np.abs(a - b).max()) for a, b in zip(expected, received, strict=True))
-    if not largest <= _MOST_DIFFERENCE:
-        raise ParityError(
-            f"a float32 classifier must give Python's probabilities within {_MOST_DIFFERENCE}. "
-            f"Received: a difference of {largest:.3g}. Nothing was written."
-        )
-
-
-def _probabilities(model, row):
-    """Python's probabilities for the ids of one text."""
-    logits = model(np.array([row], "int32"), training=False)[0]
-    return keras.ops.convert_to_numpy(keras.ops.softmax(logits, axis=-1))
-
-
-def _continued(model, rows, strategy):
-    """Python's ids for each prompt, without EOS and pads."""
-    config = model.config
-    run = compiled(functools.partial(generate, model, strategy=strategy), model)
-    answers = []
-    for start in range(0, len(rows), _BATCH):
-        prompts = pad_rows(rows[start : start + _BATCH], config.pad_id)
-        for ids in keras.ops.convert_to_numpy(run(prompts).ids):
-            answers.append([int(x) for x in ids if x not in (config.pad_id, config.eos_id)])
-    return answers

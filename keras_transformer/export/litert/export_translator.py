@@ -16,7 +16,12 @@ from keras_transformer.export.litert.graphs import (
     check_signatures,
     check_with_shortlist,
 )
-from keras_transformer.export.litert.lengths import check_answers, check_lengths, fixed_lengths
+from keras_transformer.export.litert.lengths import (
+    check_answers,
+    check_lengths,
+    check_steps,
+    fixed_lengths,
+)
 from keras_transformer.export.litert.modes import MODES, mode_named
 from keras_transformer.export.litert.writer import (
     DeviceContents,
@@ -28,7 +33,6 @@ from keras_transformer.export.litert.writer import (
     write_folder,
 )
 from keras_transformer.export.parity import (
-    ParityError,
     ParityReport,
     bleu,
     checked_references,
@@ -226,7 +230,7 @@ def write_mode(folder, translator, mode, answers, calibration=None, contents=Non
     runner, samples = Runner(folder), answers.samples
     received, seconds = timed_answers(runner, runner.translate_ids, samples)
     texts = [runner.decode(ids) for ids in received]
-    _check_steps(runner, samples, texts)
+    check_steps(runner, samples, texts)
     check_answers(runner, translator, answers, mode)
     python = list(zip(answers.texts, answers.target_ids, strict=True))
     return parity_report(
@@ -268,16 +272,3 @@ def device_contents(translator, signatures=(DEVICE_SIGNATURE,), lengths=(), leng
             **fields(fixed, not lengths_only),
         },
     )
-
-
-def _check_steps(runner, samples, texts):
-    """Raises ParityError unless `decode_step`, where there is one, gives what `translate` does."""
-    if "next_ids" not in runner.step_outputs:
-        return
-    for sample, text in zip(samples, texts, strict=True):
-        streamed = "".join(runner.stream(sample))
-        if streamed != text:
-            raise ParityError(
-                "`decode_step` must give what `translate` gives. Received: "
-                f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
-            )

@@ -20,24 +20,24 @@ from keras_transformer_runner.lengths import fixed_signature
 DEVICE_SIGNATURE = "translate"
 STEP_SIGNATURES = ("encode", "decode_step")
 SIGNATURES = (DEVICE_SIGNATURE, *STEP_SIGNATURES)
+LANGUAGE_MODEL_SIGNATURES = ("generate", "decode_step")
 
 
-def check_signatures(signatures):
-    """The signatures as a tuple, in the order of `SIGNATURES`.
+def check_signatures(signatures, known=SIGNATURES):
+    """The signatures as a tuple, in the order of those that are known.
 
     Raises:
         TypeError: if they are one string.
-        ValueError: if one is unknown, `translate` is missing, or `encode` and `decode_step` do
-            not come together.
+        ValueError: if one is unknown, the first of `known` is missing, or the others do not come
+            together.
     """
     if isinstance(signatures, (str, bytes)):
         raise TypeError(f"`signatures` must be several names. Received: {signatures!r}")
     signatures = tuple(signatures)
-    chosen = tuple(name for name in SIGNATURES if name in signatures)
-    if set(signatures) - set(SIGNATURES) or chosen not in ((DEVICE_SIGNATURE,), SIGNATURES):
+    chosen = tuple(name for name in known if name in signatures)
+    if set(signatures) - set(known) or chosen not in (known[:1], known):
         raise ValueError(
-            f"`signatures` must be {(DEVICE_SIGNATURE,)}, or all of {SIGNATURES}. "
-            f"Received: {signatures}"
+            f"`signatures` must be {known[:1]}, or all of {known}. Received: {signatures}"
         )
     return chosen
 
@@ -116,15 +116,11 @@ class DeviceModule(tf.Module):
     ):
         super().__init__()
         self.model_variables = variables(model)
-        ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
+        ids = _ids("source_ids")
         translate = _translate(model, strategy, prefix_ids, shortlist)
-        graphs = {} if lengths_only else {DEVICE_SIGNATURE: (translate, (ids,))}
-        for length in lengths:
-            spec = tf.TensorSpec((1, length), tf.int32, name="source_ids")
-            name = fixed_signature(DEVICE_SIGNATURE, length)
-            graphs[name] = (_without_tables(translate), (spec,))
+        graphs = _answers(DEVICE_SIGNATURE, "source_ids", translate, lengths, lengths_only)
         self._lengths = tuple(lengths)
-        self.first_signature = name if lengths_only else None
+        self.first_signature = _first(DEVICE_SIGNATURE, lengths, lengths_only)
         chosen = check_signatures(signatures)
         if chosen != (DEVICE_SIGNATURE,):
             graphs["encode"] = (_encode(model, strategy), (ids,))
@@ -141,10 +137,38 @@ class DeviceModule(tf.Module):
     @property
     def signatures(self):
         """Concrete functions by signature name."""
-        # Where shapes are known the converter folds more, and would store weights once more.
-        folding = traced(weight_folding=False) if self._lengths else contextlib.nullcontext()
-        with folding:
-            return {name: graph.get_concrete_function() for name, graph in self._functions.items()}
+        return _concrete(self._functions, self._lengths)
+
+
+def _ids(name, length=None):
+    return tf.TensorSpec((1, length), tf.int32, name=name)
+
+
+def _answers(signature, ids, graph, lengths, lengths_only):
+    """The graph of an answer and its specs by signature: for every length, and for each of these.
+
+    Args:
+        signature: Its name.
+        ids: The name of its input.
+        graph: A function of ids (1, S) or (1, length).
+        lengths, lengths_only: See `DeviceModule`.
+    """
+    graphs = {} if lengths_only else {signature: (graph, (_ids(ids),))}
+    for length in lengths:
+        name = fixed_signature(signature, length)
+        graphs[name] = (_without_tables(graph), (_ids(ids, length),))
+    return graphs
+
+
+def _first(signature, lengths, lengths_only):
+    return fixed_signature(signature, lengths[-1]) if lengths_only else None
+
+
+def _concrete(functions, lengths):
+    # Where shapes are known the converter folds more, and would store weights once more.
+    folding = traced(weight_folding=False) if lengths else contextlib.nullcontext()
+    with folding:
+        return {name: graph.get_concrete_function() for name, graph in functions.items()}
 
 
 def _translate(model, strategy, prefix_ids, shortlist):
@@ -218,11 +242,12 @@ def _named(cache, parts):
     """The tensors of a `Cache` by the names that an app knows."""
     named = {}
     for index, block in enumerate(cache.blocks):
-        for part, tensors in zip(("cache", "memory"), block, strict=True):
+        tensors_of = {"cache": cache.own_buffers(index), "memory": block[1]}
+        for part in parts:
+            tensors = tensors_of[part]
             kinds = ("state",) if isinstance(tensors, RecurrentState) else ("keys", "values")
             for kind, tensor in zip(kinds, tensors, strict=True):
-                if part in parts:
-                    named[f"{part}_{index}_{kind}"] = tensor
+                named[f"{part}_{index}_{kind}"] = tensor
     return named
 
 
@@ -238,6 +263,9 @@ def _cache(model, named):
         return RecurrentState(named[f"{part}_state"]) if is_recurrent else pair(part)
 
     layers = range(model.config.decoder_layers)
+    if "memory_mask" not in named:  # a language model has no source
+        slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+        return Cache(tuple(map(own, layers)), (), slot_ids, ())
     blocks = tuple((own(index), pair(f"memory_{index}")) for index in layers)
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
     slot_ids = () if is_recurrent else ops.arange(ops.shape(named["cache_0_keys"])[2])
@@ -245,18 +273,31 @@ def _cache(model, named):
 
 
 class LanguageModelModule(tf.Module):
-    """A `LanguageModel` as one graph for a device, one prompt at a time.
+    """A `LanguageModel` as graphs for a device, one prompt at a time.
 
     `generate`: `prompt_ids` (1, P) int32, pieces without BOS and EOS; one pad for an empty
     prompt -> `target_ids` (1, T) int32, the prompt, what follows and EOS, then pads, and the
     outputs with scores of `DeviceModule`.
 
+    `decode_step`, for apps that show a text as it grows: that of `DeviceModule` without a source.
+    Whoever calls it gives the tokens of the prompt after BOS, and takes no other token before;
+    T is the most tokens of the prompt and what follows.
+
     Args:
         model: A `LanguageModel`.
-        strategy: A search strategy.
+        strategy: A search strategy, for `generate`; if it is `Greedy`, for `decode_step` too.
+        signatures: Names of those wanted.
+        lengths, lengths_only: See `DeviceModule`.
     """
 
-    def __init__(self, model, strategy):
+    def __init__(
+        self,
+        model,
+        strategy,
+        signatures=LANGUAGE_MODEL_SIGNATURES[:1],
+        lengths=(),
+        lengths_only=False,
+    ):
         super().__init__()
         self.model_variables = variables(model)
 
@@ -264,35 +305,51 @@ class LanguageModelModule(tf.Module):
             found = generate(model, prompt_ids, strategy)
             return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
-        ids = tf.TensorSpec((1, None), tf.int32, name="prompt_ids")
-        self._generate = as_graph(generate_ids, [ids])
+        def begin(prompt_ids):
+            return _named(model.start(1, ops.shape(prompt_ids)[1]), ("cache",))
+
+        graphs = _answers("generate", "prompt_ids", generate_ids, lengths, lengths_only)
+        self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}
+        if "decode_step" in check_signatures(signatures, LANGUAGE_MODEL_SIGNATURES):
+            started = as_graph(begin, (_ids("prompt_ids"),)).get_concrete_function()
+            specs = {
+                name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
+                for name, tensor in started.structured_outputs.items()
+            }
+            self._functions["decode_step"] = _step_function(model, strategy, specs)
+        self._lengths = tuple(lengths)
+        self.first_signature = _first("generate", lengths, lengths_only)
 
     @property
     def signatures(self):
         """Concrete functions by signature name."""
-        return {"generate": self._generate.get_concrete_function()}
+        return _concrete(self._functions, self._lengths)
 
 
 class ClassifierModule(tf.Module):
-    """A `SequenceClassifier` or `TokenClassifier` as one graph for a device, one text at a time.
+    """A `SequenceClassifier` or `TokenClassifier` as graphs for a device, one text at a time.
 
-    `classify`: `source_ids` (1, S) int32, no pads -> `logits` float32, (1, C) or (1, S, C).
+    `classify`: `source_ids` (1, S) int32, pads at the end if any -> `logits` float32, (1, C) or
+    (1, S, C), where those at pads mean nothing.
 
     Args:
         model: The classifier.
+        lengths, lengths_only: See `DeviceModule`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, lengths=(), lengths_only=False):
         super().__init__()
         self.model_variables = variables(model)
 
         def classify(source_ids):
             return {"logits": model(source_ids, training=False)}
 
-        ids = tf.TensorSpec((1, None), tf.int32, name="source_ids")
-        self._classify = as_graph(classify, [ids])
+        graphs = _answers("classify", "source_ids", classify, lengths, lengths_only)
+        self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}
+        self._lengths = tuple(lengths)
+        self.first_signature = _first("classify", lengths, lengths_only)
 
     @property
     def signatures(self):
         """Concrete functions by signature name."""
-        return {"classify": self._classify.get_concrete_function()}
+        return _concrete(self._functions, self._lengths)

@@ -40,8 +40,8 @@ def check_lengths(lengths, max_source_length, lengths_only=False, signatures=())
         raise ValueError("`lengths_only` must come with `lengths`. Received: lengths=()")
     if lengths_only and len(signatures) > 1:
         raise ValueError(
-            "`lengths_only` must come with the signature 'translate' alone, as the others have "
-            f"open shapes. Received: signatures={tuple(signatures)}"
+            f"`lengths_only` must come with the signature {signatures[0]!r} alone, as the others "
+            f"have open shapes. Received: signatures={tuple(signatures)}"
         )
     return tuple(lengths)
 
@@ -76,20 +76,58 @@ def check_answers(runner, translator, answers, mode):
         mode: Key of `MODES`.
     """
     pairs = list(zip(answers.source_ids, answers.target_ids, strict=True))
+    check_each_length(
+        runner.lengths,
+        pairs,
+        lambda ids: translator.translate_ids([ids])[0],
+        runner.translate_ids,
+        mode,
+    )
+
+
+def check_each_length(lengths, pairs, python, device, mode):
+    """Raises ParityError unless the signature of each length keeps the mode's promise of tokens.
+
+    Args:
+        lengths: Those of the file.
+        pairs: The ids of each sample, and those of Python's answer.
+        python: `python(ids)` -> Python's answer to other ids.
+        device: `device(ids, length=…)` -> the answer of the signature of a length.
+        mode: Key of `MODES`.
+    """
     promised = MODES[mode].promised_agreement
-    for length in runner.lengths:
+    for length in lengths:
         known = [pair for pair in pairs if len(pair[0]) <= length]
         if not known:
-            shortest = min(answers.source_ids, key=len)
+            shortest = min((source for source, _ in pairs), key=len)
             cut = [*shortest[: length - 1], shortest[-1]]
-            known = [(cut, translator.translate_ids([cut])[0])]
+            known = [(cut, python(cut))]
         sources = [str(source) for source, _ in known]
         expected = [("", target) for _, target in known]
-        received = [("", runner.translate_ids(source, length=length)) for source, _ in known]
+        received = [("", device(source, length=length)) for source, _ in known]
         found = compare(sources, expected, received)
         if found["token_agreement"] < promised:
             raise ParityError(
                 f"the signature of {length} tokens must give at least {promised:.0%} of Python's "
                 f"tokens. Received: {found['token_agreement']:.2%} of the tokens of "
                 f"{len(known)} samples. Nothing was written."
+            )
+
+
+def check_steps(runner, samples, texts):
+    """Raises ParityError unless `decode_step`, where there is one, gives what the search gives.
+
+    Args:
+        runner: The `Runner` of the folder.
+        samples: Texts.
+        texts: Its answers.
+    """
+    if "next_ids" not in runner.step_outputs:
+        return
+    for sample, text in zip(samples, texts, strict=True):
+        streamed = "".join(runner.stream(sample))
+        if streamed != text:
+            raise ParityError(
+                "`decode_step` must give what the search gives. Received: "
+                f"{streamed[:80]!r} and {text[:80]!r} for {sample[:80]!r}. Nothing was written."
             )

@@ -5,40 +5,27 @@ import pathlib
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_transformer.export.serving.graphs import DESCRIPTIONS, IDS_SIGNATURE
-from keras_transformer_runner.folder import prefix_fields
 from keras_transformer_runner.integrity import checksum
-from keras_transformer_runner.tokenizers.base import BYTES_A_TOKEN
 
 
 def describe(graphs, signatures, ops):
     """The contents of `assets.extra/serving.json`, but for the latencies.
 
     Args:
-        graphs: The `ServingGraphs`.
+        graphs: The graphs of the `ServingModule`.
         signatures: Their concrete functions as loaded, by name.
         ops: Names of all ops, sorted.
     """
-    translator = graphs.translator
-    longest, strategy = translator.max_source_length, translator.strategy
     return {
         "signatures": {
             name: {
-                "about": DESCRIPTIONS[IDS_SIGNATURE if graphs.ids_only else name],
+                "about": graphs.about(name),
                 "inputs": _specs(function.structured_input_signature[1]),
                 "outputs": _specs(function.structured_outputs),
             }
             for name, function in signatures.items()
         },
-        "bounds": {
-            "source_tokens": longest,
-            "text_bytes": None if graphs.ids_only else BYTES_A_TOKEN * longest,
-            "target_tokens": _most_target_tokens(longest, strategy, translator.model.config),
-            "n_best": graphs.max_n_best,
-        },
-        "strategy": repr(strategy),
-        **({} if translator.shortlist is None else {"shortlist": translator.shortlist.summary}),
-        **prefix_fields(translator.tokenizer, translator.target_tokenizer),
+        **graphs.facts(),
         "ops": list(ops),
         "requires": requirements(ops),
     }
@@ -84,8 +71,3 @@ def _specs(tensors):
         return ", ".join("?" if size is None else str(size) for size in shape)
 
     return {name: f"{one.dtype.name} ({sizes(one.shape)})" for name, one in tensors.items()}
-
-
-def _most_target_tokens(longest, strategy, config):
-    limits = (longest + strategy.extra_length, strategy.max_length, config.max_positions)
-    return min(limit for limit in limits if limit is not None)

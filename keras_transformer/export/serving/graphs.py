@@ -1,5 +1,6 @@
 """The graphs that a server runs, with their names: what a client of a SavedModel relies on."""
 
+import abc
 import dataclasses
 import functools
 
@@ -13,9 +14,12 @@ from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.export.serving import inputs
 from keras_transformer.export.serving.pieces import in_pieces
 from keras_transformer.translation.translation import with_scores
+from keras_transformer_runner.folder import prefix_fields
 
 TEXT_SIGNATURE = "serving_default"
 IDS_SIGNATURE = "translate_ids"
+TEXT = tf.TensorSpec((None,), tf.string, name="text")
+N_BEST = tf.TensorSpec((None,), tf.int32, name="n_best")
 SOURCE_IDS = tf.TensorSpec((None, None), tf.int32, name="source_ids")
 
 # Most tokens of the rows that run at once, pads included; what is larger runs in pieces, for a
@@ -43,6 +47,9 @@ DESCRIPTIONS = {
 class ServingModule(tf.Module):
     """A translator, with its model and tokenizers, as exportable graphs.
 
+    Or another object with a `model` and tokenizers, by graphs of its own: `LanguageModelGraphs`,
+    `ClassifierGraphs`.
+
     No row runs longer than the translator's `max_source_length`, and none changes another's
     answer: a row that cannot be answered is empty, and its `status` names the fault.
 
@@ -60,16 +67,17 @@ class ServingModule(tf.Module):
         translator: A `Translator`.
         ids_only: Whether only `translate_ids` is made, also under the name `serving_default`: no
             tokenizer, and none of its ops, is inside then.
+        kind: The class of the graphs; `ServingGraphs` when `None`.
     """
 
-    def __init__(self, translator, *, ids_only=False):
+    def __init__(self, translator, *, ids_only=False, kind=None):
         super().__init__()
         # Tracked so that they are saved: the weights, and the tokenizers' models.
         self.model_variables = variables(translator.model)
         if not ids_only:
             self.tokenizer = translator.tokenizer.tf_resources
             self.target_tokenizer = translator.target_tokenizer.tf_resources
-        self.graphs = ServingGraphs(translator, ids_only)
+        self.graphs = (kind or ServingGraphs)(translator, ids_only)
 
     @property
     def signatures(self):
@@ -77,43 +85,76 @@ class ServingModule(tf.Module):
         return self.graphs.signatures
 
 
-class ServingGraphs:
-    """The graphs of a `ServingModule`.
+class SearchGraphs(abc.ABC):
+    """Graphs of a model that searches.
 
     No `tf.Module`, which would save, and list beside the signatures, all functions that it holds.
+
+    Args:
+        translator: Anything with the `model`, `strategy`, `tokenizer`, `target_tokenizer` and
+            `max_source_length` of a `Translator`.
+        ids_only: See `ServingModule`.
     """
+
+    ids_signature = IDS_SIGNATURE
+    ids_input = SOURCE_IDS
+    descriptions = DESCRIPTIONS
+    further_tokens = 0  # of each row while it runs, for the size of a piece
 
     def __init__(self, translator, ids_only):
         self.translator = translator
         self.ids_only = ids_only
 
+    def about(self, name):
+        """What the description says of a signature."""
+        return self.descriptions[self.ids_signature if self.ids_only else name]
+
+    def facts(self):
+        """The bounds and settings in the description."""
+        own = self.translator
+        longest, strategy = own.max_source_length, own.strategy
+        limits = (
+            longest + strategy.extra_length,
+            strategy.max_length,
+            own.model.config.max_positions,
+        )
+        return {
+            "bounds": {
+                **inputs.bounds(longest, self.ids_only),
+                "target_tokens": min(limit for limit in limits if limit is not None),
+                "n_best": self.max_n_best,
+            },
+            "strategy": repr(strategy),
+            **prefix_fields(own.tokenizer, own.target_tokenizer),
+        }
+
     @property
     def max_n_best(self):
-        """N, the most translations of a text that a call can have."""
+        """N, the most answers to a text that a call can have."""
         strategy = self.translator.strategy
         return getattr(strategy, "beam_size", getattr(strategy, "n_best", 1))
 
     @functools.cached_property
     def signatures(self):
         """Concrete functions by signature name."""
-        text = tf.TensorSpec((None,), tf.string, name="text")
-        n_best = tf.TensorSpec((None,), tf.int32, name="n_best")
-        target = tf.TensorSpec((None,), tf.string, name="target")
-        graphs = {IDS_SIGNATURE: (self._translate_ids, [SOURCE_IDS])}
+        ids_graph, text_graphs = self._graphs()
+        graphs = {self.ids_signature: (ids_graph, [self.ids_input])}
         if self.ids_only:
-            graphs[TEXT_SIGNATURE] = graphs[IDS_SIGNATURE]
+            graphs[TEXT_SIGNATURE] = graphs[self.ids_signature]
         else:
-            graphs |= {
-                TEXT_SIGNATURE: (self._serving_default, [text]),
-                "translate": (self._translate, [text, n_best]),
-                "score": (self._score, [text, target]),
-                "encode": (self._encode, [text]),
-                "embed": (self._embed, [text]),
-            }
+            graphs |= text_graphs
         return {
             name: as_graph(graph, specs).get_concrete_function()
             for name, (graph, specs) in graphs.items()
         }
+
+    @abc.abstractmethod
+    def _graphs(self):
+        """The graph of ids, and those of texts with their inputs, by name."""
+
+    @abc.abstractmethod
+    def _decoded(self, source_ids, strategy):
+        """What a search finds for rows of ids, a `DecodingResult`."""
 
     @functools.cached_property
     def _best_search(self):
@@ -126,7 +167,8 @@ class ServingGraphs:
             return (self._decoded(source_ids, strategy).ids,)
 
         return as_graph(
-            lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0], [SOURCE_IDS]
+            lambda source_ids: self._searched(search, source_ids, (tf.int32,))[0],
+            [self.ids_input],
         )
 
     @functools.cached_property
@@ -143,8 +185,53 @@ class ServingGraphs:
 
         return as_graph(
             lambda source_ids: self._searched(search, source_ids, (tf.int32, tf.float32)),
-            [SOURCE_IDS],
+            [self.ids_input],
         )
+
+    def _searched(self, search, source_ids, dtypes):
+        beams = max(SEARCHED_BEAMS, self.translator.strategy.beams)
+        tokens = SEARCHED_TOKENS * SEARCHED_BEAMS // beams
+        return in_pieces(search, [source_ids], tokens, dtypes, self.further_tokens)
+
+    def _wanted(self, n_best):
+        """How many answers a row gets for its `n_best` (B,), of which 0 is the strategy's own."""
+        own = getattr(self.translator.strategy, "n_best", 1)
+        return tf.where(n_best == 0, own, n_best)
+
+    def _hypotheses(self, ids, scores, wanted, name):
+        """The first `wanted` (B,) of what a search has found: texts of this name, and more."""
+        config, tokenizer = self.translator.model.config, self.translator.target_tokenizer
+        given = (scores > IMPOSSIBLE / 2) & (tf.range(self.max_n_best) < wanted[:, tf.newaxis])
+        ids = tf.where(given[:, :, tf.newaxis], ids, config.pad_id)
+        texts = tokenizer.tf_decode(tf.reshape(ids, (-1, tf.shape(ids)[2])))
+        ends = tf.reduce_any(ids == config.eos_id, axis=2)
+        is_some = tf.reduce_any(ids != config.pad_id, axis=2)
+        size = (-1, self.max_n_best)  # a size that is known stands in the signature
+        return {
+            name: tf.reshape(texts, size),
+            "scores": tf.reshape(tf.where(given, scores, IMPOSSIBLE), size),
+            "truncated": tf.reshape(is_some & ~ends, size),
+            "counts": tf.reduce_sum(tf.cast(given, tf.int32), axis=1),
+        }
+
+
+class ServingGraphs(SearchGraphs):
+    """The graphs of a translator's `ServingModule`."""
+
+    def _graphs(self):
+        target = tf.TensorSpec((None,), tf.string, name="target")
+        return self._translate_ids, {
+            TEXT_SIGNATURE: (self._serving_default, [TEXT]),
+            "translate": (self._translate, [TEXT, N_BEST]),
+            "score": (self._score, [TEXT, target]),
+            "encode": (self._encode, [TEXT]),
+            "embed": (self._embed, [TEXT]),
+        }
+
+    def facts(self):
+        shortlist = self.translator.shortlist
+        summary = {} if shortlist is None else {"shortlist": shortlist.summary}
+        return {**super().facts(), **summary}
 
     def _decoded(self, source_ids, strategy):
         translator = self.translator
@@ -152,11 +239,6 @@ class ServingGraphs:
         pad_id = translator.model.config.pad_id
         options |= candidate_inputs(translator.shortlist, source_ids, pad_id)
         return decode(translator.model, source_ids, strategy, **options)
-
-    def _searched(self, search, source_ids, dtypes):
-        beams = max(SEARCHED_BEAMS, self.translator.strategy.beams)
-        tokens = SEARCHED_TOKENS * SEARCHED_BEAMS // beams
-        return in_pieces(search, [source_ids], tokens, dtypes)
 
     def _source(self, text):
         """`source_ids` (B, S) and (B,) boolean: the text is too long, and its row all pads."""
@@ -179,7 +261,6 @@ class ServingGraphs:
         }
 
     def _translate(self, text, n_best):
-        config, tokenizer = self.translator.model.config, self.translator.target_tokenizer
         source_ids, too_long = self._source(text)
         n_best = inputs.as_many(n_best, text, "n_best")
         status = inputs.status_of(
@@ -189,23 +270,11 @@ class ServingGraphs:
             ]
         )
         ids, scores = self._scored_search(source_ids)
-        wanted = tf.where(n_best == 0, getattr(self.translator.strategy, "n_best", 1), n_best)
         # An empty text has one translation, which is empty.
-        wanted = tf.where(inputs.has_content(source_ids, config), wanted, 1)
-        wanted = tf.where(status == inputs.OK, wanted, 0)[:, tf.newaxis]
-        given = (scores > IMPOSSIBLE / 2) & (tf.range(self.max_n_best) < wanted)
-        ids = tf.where(given[:, :, tf.newaxis], ids, config.pad_id)
-        texts = tokenizer.tf_decode(tf.reshape(ids, (-1, tf.shape(ids)[2])))
-        ends = tf.reduce_any(ids == config.eos_id, axis=2)
-        is_some = tf.reduce_any(ids != config.pad_id, axis=2)
-        size = (-1, self.max_n_best)  # a size that is known stands in the signature
-        return {
-            "translations": tf.reshape(texts, size),
-            "scores": tf.reshape(tf.where(given, scores, IMPOSSIBLE), size),
-            "truncated": tf.reshape(is_some & ~ends, size),
-            "counts": tf.reduce_sum(tf.cast(given, tf.int32), axis=1),
-            "status": status,
-        }
+        has_content = inputs.has_content(source_ids, self.translator.model.config)
+        wanted = tf.where(has_content, self._wanted(n_best), 1)
+        wanted = tf.where(status == inputs.OK, wanted, 0)
+        return {**self._hypotheses(ids, scores, wanted, "translations"), "status": status}
 
     def _score(self, text, target):
         translator = self.translator

@@ -13,15 +13,23 @@ TOO_LONG = "too_long"
 OUTSIDE = "id_outside_vocabulary"
 BAD_N_BEST = "bad_n_best"
 TARGET_TOO_LONG = "target_too_long"
+NO_TOKENS = "no_tokens"
 
 
-def rows_of_text(text, tokenizer, max_length):
+def bounds(max_length, ids_only):
+    """The bounds of an input as the description has them."""
+    text_bytes = None if ids_only else BYTES_A_TOKEN * max_length
+    return {"source_tokens": max_length, "text_bytes": text_bytes}
+
+
+def rows_of_text(text, tokenizer, max_length, ends=True):
     """Tokenizes a batch of strings within a bound on their length.
 
     Args:
         text: Strings (B,).
         tokenizer: A `Tokenizer`.
         max_length: Most tokens of a row, EOS included.
+        ends: Whether EOS comes behind the row.
 
     Returns:
         int32 `RaggedTensor` (B, None) of pieces, and (B,) boolean: the row is too long. Such a
@@ -29,7 +37,7 @@ def rows_of_text(text, tokenizer, max_length):
     """
     too_long = tf.strings.length(text) > BYTES_A_TOKEN * max_length
     pieces = tokenizer.tf_encode(tf.where(too_long, "", text))
-    too_long |= pieces.row_lengths() >= max_length  # and EOS
+    too_long |= pieces.row_lengths() + int(ends) > max_length
     return without(pieces, too_long), too_long
 
 

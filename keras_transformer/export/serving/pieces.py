@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def in_pieces(run, columns, tokens, dtypes):
+def in_pieces(run, columns, tokens, dtypes, further=0):
     """What `run(*columns)` gives, found for some of the rows at a time, one piece after another.
 
     Args:
@@ -12,13 +12,14 @@ def in_pieces(run, columns, tokens, dtypes):
         columns: Tensors of as many rows, with the tokens on axis 1.
         tokens: Most tokens of a piece, pads included; a row that has more is a piece of its own.
         dtypes: Those of what `run` gives.
+        further: Tokens that each row gets while it runs.
 
     Returns:
         A tuple of tensors.
     """
     rows = tf.shape(columns[0])[0]
     width = tf.reduce_max([tf.shape(column)[1] for column in columns])
-    at_once = tf.maximum(1, tokens // tf.maximum(1, width))
+    at_once = tf.maximum(1, tokens // tf.maximum(1, width + further))
     shapes = []
 
     def piece(start, arrays):

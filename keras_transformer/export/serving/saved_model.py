@@ -6,7 +6,6 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from keras_transformer.artifacts import DESCRIPTION
@@ -14,8 +13,16 @@ from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.export.backend import check_backend
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
+from keras_transformer.export.serving.classifiers import ClassifierGraphs
+from keras_transformer.export.serving.comparison import (
+    ClassifierComparison,
+    GeneratorComparison,
+    TranslatorComparison,
+)
 from keras_transformer.export.serving.description import checksums, describe, op_names
-from keras_transformer.export.serving.graphs import IDS_SIGNATURE, TEXT_SIGNATURE, ServingModule
+from keras_transformer.export.serving.graphs import ServingGraphs, ServingModule
+from keras_transformer.export.serving.language_models import LanguageModelGraphs
+from keras_transformer.export.serving.text_models import TextClassifier, TextGenerator
 from keras_transformer.export.serving.warmup import (
     BATCH_SIZES,
     WARMUP,
@@ -23,7 +30,12 @@ from keras_transformer.export.serving.warmup import (
     warmup_requests,
     write_warmup,
 )
-from keras_transformer.models import Transformer
+from keras_transformer.models import (
+    LanguageModel,
+    SequenceClassifier,
+    TokenClassifier,
+    Transformer,
+)
 from keras_transformer.translation import Translator
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.integrity import sealed
@@ -35,13 +47,15 @@ _FILES += (REPORT, DESCRIPTION, WARMUP)
 
 
 def export_saved_model(
-    model: Transformer,
+    model: Transformer | LanguageModel | SequenceClassifier | TokenClassifier,
     tokenizer: Tokenizer,
     path: os.PathLike | str,
     *,
     samples: Sequence[str],
     strategy: SearchOptions | None = None,
     target_tokenizer: Tokenizer | None = None,
+    labels: Sequence[str] | None = None,
+    adds_eos: bool = True,
     max_source_length: int = 1024,
     ids_only: bool = False,
     shortlist: Shortlist | None = None,
@@ -54,8 +68,9 @@ def export_saved_model(
     The folder holds all it needs, tokenizer included, names no path, and can be moved. Any
     process with TensorFlow and TensorFlow Text can serve it; so can the TF Serving binary, which
     links the ops of TensorFlow Text. It contains no XLA op, which that binary refuses by default.
-    `ServingModule` documents its signatures. In `assets.extra` lie `parity.json`, `serving.json`
-    (signatures, bounds, ops, what a server needs, latency) and
+    `ServingModule` documents its signatures; those of a language model are in
+    `serving.language_models`, those of a classifier in `serving.classifiers`. In `assets.extra` lie
+    `parity.json`, `serving.json` (signatures, bounds, ops, what a server needs, latency) and
     `tf_serving_warmup_requests`, which TF Serving runs before it answers.
 
     Example:
@@ -71,14 +86,16 @@ def export_saved_model(
         ['embed', 'encode', 'score', 'serving_default', 'translate', 'translate_ids']
 
     Args:
-        model: A `Transformer`, trained or not.
+        model: A `Transformer`, a `LanguageModel` or a classifier, trained or not.
         tokenizer: Its tokenizer; that of the source, where the target has another.
         path: The folder to make. TF Serving wants a number: see `next_version`.
         samples: Sentences to compare on, at least one.
-        strategy: The search; `Greedy()` when `None`.
+        strategy: The search; `Greedy()` when `None`. A classifier has none.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
-        max_source_length: Most tokens of a source, EOS included. The SavedModel answers a longer
-            one with nothing, and names the fault in `status`.
+        labels: Names of a classifier's classes, in order; `None` of another model.
+        adds_eos: Whether EOS follows the pieces of a text to classify, as it did in training.
+        max_source_length: Most tokens of a source, EOS included where there is one. The SavedModel
+            answers a longer one with nothing, and names the fault in `status`.
         ids_only: Whether ids go in and come out, and no text: for runtimes that lack the ops of
             TensorFlow Text.
         shortlist: A `Shortlist`, for a search among its candidates: the table is in the graphs.
@@ -94,41 +111,70 @@ def export_saved_model(
         FileExistsError: if `path` exists and `overwrite` is false, or it holds anything else
             than an export writes.
         TargetInUseError: if another process is writing it.
-        TypeError: if `samples` is one string.
-        ValueError: if a sample is longer than `max_source_length`, or a batch size is not
-            positive.
+        TypeError: if `samples` or `labels` is one string.
+        ValueError: if a sample is longer than `max_source_length`, a batch size is not positive,
+            there are not as many `labels` as classes, or an argument is not for such a model.
         RuntimeError: if Keras runs on another backend than TensorFlow.
-        ParityError: if a text differs from Python's; nothing is written then.
+        ParityError: if a text, or a class, differs from Python's; nothing is written then.
     """
     check_backend()
     samples = checked_samples(samples)
     _check_batch_sizes(warmup_batch_sizes)
-    translator = Translator(
-        model,
-        tokenizer,
-        strategy,
-        target_tokenizer=target_tokenizer,
-        max_source_length=max_source_length,
-        shortlist=shortlist,
-    )
+    search = dict(strategy=strategy, target_tokenizer=target_tokenizer, shortlist=shortlist)
+    classes = dict(labels=labels, adds_eos=adds_eos)
+    owner, kind, comparison_of = _parts(model, tokenizer, max_source_length, search, classes)
+    for sample in samples:
+        owner.source_ids(sample)  # raises before the work begins
     replaces = _FILES if overwrite else None
     with new_folder(path, replaces=replaces, mark=REPORT, what="an export") as folder:
-        module = ServingModule(translator, ids_only=ids_only)
+        module = ServingModule(owner, ids_only=ids_only, kind=kind)
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
         (folder / REPORT).parent.mkdir(exist_ok=True)
         loaded = tf.saved_model.load(str(folder))  # owns what its signatures use
-        expected = translator.translate(samples)
+        comparison = comparison_of(module.graphs, samples)
         description = describe(module.graphs, loaded.signatures, op_names(folder))
-        requests = _requests(loaded.signatures, translator, samples, expected, warmup_batch_sizes)
+        requests = warmup_requests(loaded.signatures, comparison.columns, warmup_batch_sizes)
         if requests:
             write_warmup(folder / WARMUP, requests)
         description["latency"] = latencies(loaded.signatures, requests if measure_latency else [])
         description["sha256"] = checksums(folder)
         text = json.dumps(sealed(description), indent=2) + "\n"
         (folder / DESCRIPTION).write_text(text, encoding="utf-8")
-        report = _parity(folder, loaded.signatures, translator, samples, expected, ids_only)
+        report = _parity(folder, loaded.signatures, comparison, samples)
         report.check().write(folder / REPORT)
     return report
+
+
+def _parts(model, tokenizer, max_source_length, search, classes):
+    """What is exported, the class of its graphs, and that of its `comparison`.
+
+    Args:
+        model, tokenizer, max_source_length: See `export_saved_model`.
+        search: Its arguments of a search.
+        classes: Its arguments of a classifier.
+    """
+    if isinstance(model, (SequenceClassifier, TokenClassifier)):
+        _check_unused(model, search)
+        owner = TextClassifier(model, tokenizer, max_source_length=max_source_length, **classes)
+        return owner, ClassifierGraphs, ClassifierComparison
+    _check_unused(model, {"labels": classes["labels"], "adds_eos": classes["adds_eos"]})
+    if isinstance(model, LanguageModel):
+        strategy = search.pop("strategy")
+        _check_unused(model, search)
+        owner = TextGenerator(model, tokenizer, strategy, max_source_length)
+        return owner, LanguageModelGraphs, GeneratorComparison
+    owner = Translator(model, tokenizer, max_source_length=max_source_length, **search)
+    return owner, ServingGraphs, TranslatorComparison
+
+
+def _check_unused(model, arguments):
+    """Raises ValueError if an argument is given that means nothing for such a model."""
+    for name, value in arguments.items():
+        default = True if name == "adds_eos" else None
+        if value is not default:
+            raise ValueError(
+                f"`{name}` must be {default} for a {type(model).__name__}. Received: {value!r}"
+            )
 
 
 def _check_batch_sizes(sizes):
@@ -138,35 +184,14 @@ def _check_batch_sizes(sizes):
         )
 
 
-def _requests(signatures, translator, samples, expected, batch_sizes):
-    rows = translator.pad([translator.source_ids(text) for text in samples])
-    return warmup_requests(signatures, _as_bytes(samples), _as_bytes(expected), rows, batch_sizes)
-
-
-def _as_bytes(texts):
-    return np.array([text.encode("utf-8", "surrogatepass") for text in texts], object)
-
-
-def _parity(folder, signatures, translator, samples, expected, ids_only):
-    target = translator.target_tokenizer
-    if ids_only:
-        rows = translator.pad([translator.source_ids(text) for text in samples])
-        run, inputs = signatures[IDS_SIGNATURE], {"source_ids": rows}
-        texts = [target.decode(row) for row in run(**inputs)["target_ids"].numpy()]
-    else:
-        run, inputs = signatures[TEXT_SIGNATURE], {"text": _as_bytes(samples)}
-        texts = [text.decode() for text in run(**inputs)["translation"].numpy()]
+def _parity(folder, signatures, comparison, samples):
     return ParityReport(
         artefact="savedmodel",
-        mode=translator.model.policy.compute_dtype,
-        **compare(
-            samples,
-            [(text, target.encode(text)) for text in expected],
-            [(text, target.encode(text)) for text in texts],
-        ),
+        mode=comparison.owner.model.policy.compute_dtype,
+        **compare(samples, comparison.pairs, comparison.served(signatures)),
         promised_agreement=1.0,
         size_bytes=_size(folder),
-        seconds_a_sample=_seconds_a_sample(run, inputs),
+        seconds_a_sample=_seconds_a_sample(*comparison.call(signatures)),
         ops=op_names(folder),
     )
 

@@ -32,24 +32,23 @@ class Request(NamedTuple):
     inputs: dict  # NumPy arrays by name
 
 
-def warmup_requests(signatures, texts, targets, source_ids, batch_sizes=BATCH_SIZES):
+def warmup_requests(signatures, columns, batch_sizes=BATCH_SIZES):
     """A request for every signature and batch size.
 
     Args:
         signatures: Concrete functions by name.
-        texts: Sources, bytes; they are repeated as often as a batch needs.
-        targets: Their translations, bytes.
-        source_ids: (B, S) int32, their ids.
+        columns: Arrays of as many rows by the name of the input that takes them, `text` among
+            them; rows are repeated as often as a batch needs. `n_best` is 0.
         batch_sizes: Rows of the requests.
 
     Raises:
         ValueError: if there are more requests than TF Serving takes.
     """
-    columns = {"text": texts, "target": targets, "source_ids": source_ids}
-    columns["n_best"] = np.zeros(len(texts), "int32")  # as many as the strategy gives
-    requests = []
+    count = len(columns["text"])
+    # As many as the strategy gives.
+    columns, requests = {"n_best": np.zeros(count, "int32"), **columns}, []
     for name, rows in itertools.product(signatures, batch_sizes):
-        chosen = [index % len(texts) for index in range(rows)]
+        chosen = [index % count for index in range(rows)]
         names = signatures[name].structured_input_signature[1]
         inputs = {column: np.asarray(columns[column])[chosen] for column in names}
         requests.append(Request(name, rows, inputs))

@@ -2,12 +2,13 @@ import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import kerastransformer.Translator;
 
 /**
- * Lines FOLDER (translate | stream | n-best | text) [WEIGHT_CACHE] < lines: an answer a line, "a|b"
- * of several.
+ * Lines FOLDER (translate | stream | n-best | text | generate | classify) [WEIGHT_CACHE] < lines: an
+ * answer a line, "a|b" of several.
  */
 public final class Lines {
   public static void main(String[] arguments) throws Exception {
@@ -18,7 +19,9 @@ public final class Lines {
     for (String line : all.split("\n", -1)) {
       out.print(String.join("|", answers(translator, arguments[1], line)) + "\n");
     }
-    check(translator, out);
+    if (translator.kind().equals("translate")) {
+      check(translator, out);
+    }
     out.flush();
   }
 
@@ -31,6 +34,14 @@ public final class Lines {
         found.add(each.text);
         found.add(each.ids.length + (each.isCut ? " cut " : " ") + (each.score < 0));
       }
+    } else if (how.equals("classify")) {
+      final Translator.Classes classes = translator.classify(line);
+      for (float[] row : classes.probabilities) {
+        found.add(String.join(",", classes.labels).replace("\n", " ") + Arrays.toString(row));
+      }
+      found.add(translator.kind() + " " + classes.isByToken);
+    } else if (how.equals("generate")) {
+      found.add(translator.kind() + " " + translator.generate(line));
     } else if (how.equals("text")) {
       final String text = line.replace("<br>", "\r\n");
       found.add(translator.translateText(text, "de").replace("\r\n", "<br>"));

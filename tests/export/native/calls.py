@@ -29,6 +29,16 @@ class Translations(ctypes.Structure):
     _fields_ = (("items", ctypes.POINTER(Translation)), ("count", ctypes.c_size_t))
 
 
+class Classes(ctypes.Structure):
+    _fields_ = (
+        ("probabilities", ctypes.POINTER(ctypes.c_float)),
+        ("row_count", ctypes.c_size_t),
+        ("class_count", ctypes.c_size_t),
+        ("labels", ctypes.POINTER(ctypes.c_char_p)),
+        ("is_by_token", ctypes.c_int),
+    )
+
+
 TAKE_PIECE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -38,10 +48,12 @@ class Library:
     def __init__(self, path, folder, *weight_cache):
         self.c = ctypes.CDLL(path)
         self.c.kt_version.restype = self.c.kt_error.restype = ctypes.c_char_p
-        texts = ("kt_translate", "kt_translate_text", "kt_decode")
+        texts = ("kt_translate", "kt_translate_text", "kt_generate", "kt_decode")
         for name in ("kt_open", "kt_open_cached", *texts):
             getattr(self.c, name).restype = ctypes.c_void_p
         self.c.kt_n_best.restype = ctypes.POINTER(Translations)
+        self.c.kt_kind.restype = ctypes.c_char_p
+        self.c.kt_classify.restype = self.c.kt_classify_ids.restype = ctypes.POINTER(Classes)
         self.handle = None
         self.open(folder, 1, *weight_cache)
 
@@ -72,6 +84,9 @@ class Library:
     def translate_ids(self, source):
         return self.ids("kt_translate_ids", (ctypes.c_int32 * len(source))(*source), len(source))
 
+    def generate_ids(self, prompt):
+        return self.ids("kt_generate_ids", (ctypes.c_int32 * len(prompt))(*prompt), len(prompt))
+
     def count_only(self, source):
         given = (ctypes.c_int32 * len(source))(*source)
         return self.call("kt_translate_ids", given, len(source), None, 0)
@@ -88,6 +103,32 @@ class Library:
     def translate(self, text):
         text = text.encode("latin-1")
         return self.text("kt_translate", text, ctypes.c_size_t(len(text)))
+
+    def kind(self):
+        return self.call("kt_kind").decode()
+
+    def generate(self, text):
+        text = text.encode("latin-1")
+        return self.text("kt_generate", text, ctypes.c_size_t(len(text)))
+
+    def classify(self, text):
+        text = text.encode("latin-1")
+        return self.classes("kt_classify", text, ctypes.c_size_t(len(text)))
+
+    def classify_ids(self, source):
+        return self.classes("kt_classify_ids", (ctypes.c_int32 * len(source))(*source), len(source))
+
+    def classes(self, name, *arguments):
+        found = self.call(name, *arguments)
+        self.check(found)
+        classes = found.contents
+        rows, count = classes.row_count, classes.class_count
+        numbers = classes.probabilities[: rows * count]
+        labels = [label.decode() for label in classes.labels[:count]] if classes.labels else None
+        by_token = bool(classes.is_by_token)
+        self.c.kt_free_classes(found)
+        rows = [numbers[count * row : count * (row + 1)] for row in range(rows)]
+        return {"rows": rows if by_token else rows[0], "labels": labels, "by_token": by_token}
 
     def translate_text(self, text, language):
         text, language = text.encode("latin-1"), language and language.encode("latin-1")
@@ -138,7 +179,7 @@ class Library:
 
         def take(_, piece, size):
             pieces.append(ctypes.string_at(piece, size).decode("latin-1"))
-            self.translate("a")  # a call from within a stream is allowed
+            getattr(self, self.kind())("a")  # a call from within a stream is allowed
             return len(pieces) == most
 
         text = text.encode("latin-1")

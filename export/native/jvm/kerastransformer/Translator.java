@@ -2,12 +2,15 @@ package kerastransformer;
 
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /**
- * Translates with a folder that {@code keras-transformer export --to litert} wrote.
+ * Translates with a folder that {@code keras-transformer export --to litert} wrote, or continues
+ * prompts, or classifies: what its model is made for, see {@link #kind}. A method of another kind
+ * throws a {@link Failure}.
  *
  * <p>Any thread may call it, several at once too; calls take turns while the model computes.
  * {@link #close} waits for calls to return. It needs {@code libkeras_transformer_jni},
@@ -42,6 +45,22 @@ public final class Translator implements AutoCloseable {
       this.ids = ids;
       this.score = score;
       this.isCut = isCut;
+    }
+  }
+
+  /** The probability of each class for a text, or for each of its tokens. */
+  public static final class Classes {
+    /** A row of the text, or one of each token; in it a number of each class. */
+    public final float[][] probabilities;
+    /** The name of each class; empty where the folder has none. */
+    public final List<String> labels;
+    /** Whether there is a row of each token. */
+    public final boolean isByToken;
+
+    Classes(float[][] probabilities, List<String> labels, boolean isByToken) {
+      this.probabilities = probabilities;
+      this.labels = Collections.unmodifiableList(labels);
+      this.isByToken = isByToken;
     }
   }
 
@@ -100,6 +119,53 @@ public final class Translator implements AutoCloseable {
   }
 
   /**
+   * What the model of the folder does: "translate", "generate" or "classify".
+   *
+   * @throws IllegalStateException if the translator is closed
+   */
+  public String kind() {
+    enter();
+    try {
+      return text(kind(handle));
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
+   * The text that begins with the prompt, which may be empty, and that a language model goes on
+   * with.
+   *
+   * @throws Failure if the prompt has more tokens than the folder allows
+   * @throws IllegalStateException if the translator is closed
+   */
+  public String generate(String prompt) {
+    final byte[] bytes = bytes(prompt);
+    enter();
+    try {
+      return text(generate(handle, bytes));
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
+   * The classes of a text, or of its tokens.
+   *
+   * @throws Failure if the text has more tokens than the folder allows, or none
+   * @throws IllegalStateException if the translator is closed
+   */
+  public Classes classify(String text) {
+    final byte[] bytes = bytes(text);
+    enter();
+    try {
+      return classify(handle, bytes);
+    } finally {
+      lock.readLock().unlock();
+    }
+  }
+
+  /**
    * The translation of a text of several sentences, its line breaks and spaces kept. No text is too
    * long. It needs a library that was built with ICU.
    *
@@ -118,7 +184,7 @@ public final class Translator implements AutoCloseable {
   }
 
   /**
-   * The best translations, fewer where the search finds fewer.
+   * The best translations, or continuations with their prompt, fewer where the search finds fewer.
    *
    * @param count how many, or 0 for all that the file gives
    * @throws Failure as {@link #translate}, or if the file gives no scores or not as many
@@ -136,7 +202,7 @@ public final class Translator implements AutoCloseable {
   }
 
   /**
-   * Gives the translation in pieces, each as soon as nothing can change it. What {@code piece}
+   * Gives the translation, or a prompt and its continuation, in pieces, each as soon as nothing can change it. What {@code piece}
    * throws ends the stream and is thrown here.
    *
    * @throws Failure as {@link #translate}, or if the file cannot decode step by step
@@ -206,6 +272,19 @@ public final class Translator implements AutoCloseable {
     found.add(new Translation(text, ids, score, isCut));
   }
 
+  private static Classes classes(float[] numbers, int rows, byte[][] names, boolean isByToken) {
+    final float[][] probabilities = new float[rows][];
+    final int count = numbers.length / rows;
+    for (int row = 0; row < rows; ++row) {
+      probabilities[row] = Arrays.copyOfRange(numbers, row * count, (row + 1) * count);
+    }
+    final List<String> labels = new ArrayList<>();
+    for (byte[] name : names) {
+      labels.add(text(name));
+    }
+    return new Classes(probabilities, labels, isByToken);
+  }
+
   private static Failure failure(byte[] message) {
     return new Failure(text(message));
   }
@@ -216,6 +295,11 @@ public final class Translator implements AutoCloseable {
 
   private static native byte[] translate(long handle, byte[] text);
 
+  private static native byte[] kind(long handle);
+
+  private static native byte[] generate(long handle, byte[] prompt);
+
+  private static native Classes classify(long handle, byte[] text);
   private static native byte[] translateText(long handle, byte[] text, byte[] language);
 
   private static native void nBest(long handle, byte[] text, int count, List<Translation> found);

@@ -254,7 +254,8 @@ def test_damaged_folders_are_refused(folder, option, reseals, sanitized, tmp_pat
             path.write_bytes(damaged(path.read_bytes(), rng))
         command = [sanitized, copy, *([option] if option else ["--weight-cache", cache])]
         for path in cache.glob("*.xnnpack*"):
-            path.write_bytes(damaged(path.read_bytes(), rng))
+            if path.stat().st_size:  # damage may have left nothing of it
+                path.write_bytes(damaged(path.read_bytes(), rng))
         done = subprocess.run(command, input=b"a b c\n", capture_output=True, check=False)
         assert done.returncode in (0, 1), (number, done.stderr[-3000:])
         assert done.returncode == 0 or b"kt-translate: error: " in done.stderr

@@ -16,11 +16,14 @@ missing() {
     exit 77
 }
 
+apt_get() { # the scripts of export/ may run side by side
+    DEBIAN_FRONTEND=noninteractive flock "${TMPDIR:-/tmp}/keras-transformer.apt.lock" apt-get -qq "$@"
+}
+
 if ! command -v qemu-aarch64-static >/dev/null && ! command -v qemu-aarch64 >/dev/null; then
     { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } ||
         missing "needs qemu-aarch64-static (Debian package qemu-user-static)"
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends install qemu-user-static >/dev/null ||
+    apt_get update && apt_get -y --no-install-recommends install qemu-user-static >/dev/null ||
         missing "qemu-user-static could not be installed"
 fi
 

@@ -17,6 +17,9 @@ missing() {
     exit 77
 }
 
+apt_get() { # the scripts of export/ may run side by side
+    DEBIAN_FRONTEND=noninteractive flock "${TMPDIR:-/tmp}/keras-transformer.apt.lock" apt-get -qq "$@"
+}
 wanted=()
 need() { # need COMMAND-OR-HEADER PACKAGE...
     local what=$1
@@ -34,8 +37,7 @@ need qemu-aarch64-static qemu-user-static
 need aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 if [ ${#wanted[@]} -gt 0 ]; then
     { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || missing "needs ${wanted[*]}"
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends install "${wanted[@]}" >/dev/null ||
+    apt_get update && apt_get -y --no-install-recommends install "${wanted[@]}" >/dev/null ||
         missing "could not be installed: ${wanted[*]}"
 fi
 

@@ -17,9 +17,10 @@ missing() {
 }
 
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
-apt_install() {
-    DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null
+apt_get() { # the scripts of export/ may run side by side
+    DEBIAN_FRONTEND=noninteractive flock "${TMPDIR:-/tmp}/keras-transformer.apt.lock" apt-get -qq "$@"
 }
+apt_install() { apt_get -y --no-install-recommends install "$@" >/dev/null; }
 
 wanted=()
 command -v npm >/dev/null || wanted+=(nodejs npm)
@@ -28,7 +29,7 @@ others=()
 command -v firefox-esr >/dev/null || command -v firefox >/dev/null || others+=(firefox-esr)
 command -v WebKitWebDriver >/dev/null || others+=(webkit2gtk-driver)
 command -v Xvfb >/dev/null || others+=(xvfb)
-if [ $((${#wanted[@]} + ${#others[@]})) -gt 0 ] && can_install; then apt-get -qq update || true; fi
+if [ $((${#wanted[@]} + ${#others[@]})) -gt 0 ] && can_install; then apt_get update || true; fi
 if [ ${#wanted[@]} -gt 0 ]; then
     can_install || missing "needs ${wanted[*]}"
     apt_install "${wanted[@]}" || missing "could not be installed: ${wanted[*]}"

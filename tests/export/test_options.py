@@ -102,11 +102,10 @@ def test_exports_are_made_on_tensorflow(export, tokenizer, tmp_path, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("export", [export_saved_model, export_litert])
-def test_a_model_without_an_encoder_is_refused(export, tokenizer, tmp_path):
+def test_a_model_without_an_encoder_is_refused(tokenizer, tmp_path):
     config = TransformerConfig(vocab_size=tokenizer.vocab_size, model_dim=8, num_heads=2)
     with pytest.raises(TypeError, match="must be a `Transformer`.*Received: LanguageModel"):
-        export(LanguageModel(config), tokenizer, tmp_path / "out", samples=["a"])
+        export_litert(LanguageModel(config), tokenizer, tmp_path / "out", samples=["a"])
     assert not (tmp_path / "out").exists()
 
 

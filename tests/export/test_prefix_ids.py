@@ -100,7 +100,7 @@ def test_the_metadata_names_the_prefixes(device, model, tokenizers, tmp_path):
     assert metadata["source_prefix_ids"] == list(tokenizers[0].prefix_ids)
     assert metadata["target_prefix_ids"] == list(tokenizers[1].prefix_ids)
     request = [dict(kind="folders", folders=[str(device)])]
-    (((*names,),),) = node_json(SCRIPTS / "modules.mjs", WEB / "site", request=request)
+    (((*names,),),) = node_json(SCRIPTS / "modules.mjs", WEB, request=request)
     assert {"target_tokenizer.model", "tokenizer.model"} < set(names)
     for name, ids in (("source_prefix_ids", [10]), ("target_prefix_ids", None)):
         changed = {**metadata, name: ids}

@@ -176,7 +176,6 @@ def test_a_wrong_archive_is_an_error(tmp_path, changes, message):
 
 FILES = {
     "of another kind": (b"\x89HDF\r\n", "must be .*safetensors.*begins with b'.x89HDF"),
-    "of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "begins with"),
     "cut": (b"PK\x03\x04" + bytes(90), "must be a whole zip file"),
 }
 

@@ -4,7 +4,7 @@ import itertools
 import pathlib
 import sys
 
-from keras_transformer.presets.folder import SHORTLIST_FILE
+from keras_transformer.presets.folder import EXPERIMENT_FILE, SHORTLIST_FILE
 from keras_transformer.quiet import start_tensorflow
 from keras_transformer_runner.lines import check_file
 
@@ -64,14 +64,17 @@ def add_shortlist(add_command, add_corpus_format):
 
 def shortlist(arguments):
     """Learns the shortlist of a run and writes it into its folder."""
-    from keras_transformer.arguments import check_count, check_size
+    from keras_transformer.arguments import check_count, check_rate, check_size
+    from keras_transformer.experiment.experiment import Experiment
     from keras_transformer.experiment.run_folder import check_finished
 
     check_count(first=arguments.first, best=arguments.best)
     check_size(pairs=arguments.pairs)
+    check_rate(threshold=arguments.threshold)
     check_finished(arguments.run_dir)
     if arguments.lex is not None:
         check_file(arguments.lex)
+    _check_run(Experiment.load(pathlib.Path(arguments.run_dir) / EXPERIMENT_FILE), arguments)
     corpus = _corpus(arguments)
     start_tensorflow()
     from keras_transformer.experiment import load_run
@@ -86,6 +89,18 @@ def shortlist(arguments):
     )
     if arguments.check:
         _check(run, made)
+
+
+def _check_run(experiment, arguments):
+    """Raises a `ValueError` if a run has not the corpora that the arguments need."""
+    data, has_own = experiment.data, arguments.source is not None or arguments.lex is not None
+    if data.imported is not None and (arguments.check or not has_own):
+        raise ValueError(
+            "a run without a corpus needs --source or --lex, and goes without --check. "
+            f"Received: imported={data.imported!r}"
+        )
+    if arguments.check and not any(each.valid_tsv or each.valid_source for each in data.corpora):
+        raise ValueError("--check needs a run with a validation set. Received: one without")
 
 
 def _corpus(arguments):
@@ -120,11 +135,6 @@ def _corpora_of(run):
     """The training corpus and the validation corpus, or `None`, of a run."""
     from keras_transformer.experiment.corpora import open_corpora
 
-    if run.experiment.data.imported is not None:
-        raise ValueError(
-            "a run without a corpus needs --source or --lex, and goes without --check. "
-            f"Received: imported={run.experiment.data.imported!r}"
-        )
     return open_corpora(run.experiment.data)
 
 
@@ -166,8 +176,6 @@ def _check(run, made):
     from keras_transformer.evaluation import text_scores
 
     corpus = _corpora_of(run)[1]
-    if corpus is None:
-        raise ValueError("--check needs a run with a validation set. Received: one without")
     pairs = [pair for pair in itertools.islice(_texts(corpus), _MOST_CHECKED) if pair[0].strip()]
     sources, references = zip(*pairs, strict=True)
     references = [run.target_tokenizer.plain_text(text) for text in references]

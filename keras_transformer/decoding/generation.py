@@ -96,7 +96,8 @@ def decode(
         return _searched(model, search, cache, limits, slots, plan, **inputs)
     found = candidates_of(candidate_ids, config, prefix_ids, few_sizes=plan.jit_compile)
     model = Shortlisted(model, found)
-    found = _searched(model, search, cache, limits, slots, plan, **model.inputs(**inputs))
+    inputs = model.inputs(search, **inputs)
+    found = _searched(model, search, cache, limits, slots, plan, **inputs)
     return found._replace(ids=model.ids_of(found.ids), hypotheses=model.result(found.hypotheses))
 
 

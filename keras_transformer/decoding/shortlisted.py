@@ -109,10 +109,11 @@ class Shortlisted:
         """The ids that slots stand for."""
         return ops.take(self.candidates.ids, slots, axis=0)
 
-    def inputs(self, source_ids, prefix_ids=None, allowed_ids=None, **others):
+    def inputs(self, search, source_ids, prefix_ids=None, allowed_ids=None, **others):
         """The inputs of a search, with slots for ids.
 
-        `source_ids` are only looked at for their pads, and for what makes two of them differ.
+        `source_ids` are only looked at for their pads, and for what makes two of them differ. A
+        search that may ban EOS is told what a row may take: where that is all forbidden, EOS comes.
         """
         pad_id, first = self.model.config.pad_id, len(special_ids_of(self.model.config))
         is_pad = ops.equal(source_ids, pad_id)
@@ -122,7 +123,18 @@ class Shortlisted:
                 ids = ops.cast(ids, "int32")
                 slots = ops.take(self.candidates.slots, ids, axis=0)
                 others[name] = ops.where(ops.equal(ids, pad_id), self.config.pad_id, slots)
+        if search.min_length > 1:
+            others["allowed_ids"] = self._own(others.get("allowed_ids"))
         return others
+
+    def _own(self, slots):
+        """(B, A) slots, or all, with pads for those that are no candidates of their row."""
+        allowed = self.candidates.allowed
+        if slots is None:
+            own, slots = allowed, ops.arange(ops.shape(allowed)[1])
+        else:
+            own = ops.take_along_axis(allowed, slots, axis=1)
+        return ops.where(own, slots, self.config.pad_id)
 
     def result(self, found):
         """`Hypotheses` of slots -> of ids."""

@@ -90,10 +90,11 @@ def write_corpus(
         folder.mkdir(exist_ok=True)
         index = _write_sources(folder, corpora)
         make = functools.partial(teachers.translator, jit_compile=jit_compile)
-        translator = None
-        if options.translates and not _is_translated(folder):
+        translator, translates = None, options.translates and not _is_translated(folder)
+        if translates:
             translator = make()  # what is wrong with the teachers is told before the note is there
-            _write_note(folder, job, len(index), ())
+        _write_note(folder, job, len(index), ())
+        if translates:
             if beam_options is not None:
                 _translate_with_beam(folder, options, make, beam_options)
             else:
@@ -101,7 +102,6 @@ def write_corpus(
                     _translate(folder, options, job, several, len(index))
         parts, more = _write_pairs(folder, corpora, index, options), {}
         if options.top_k is not None:
-            _write_note(folder, job, len(index), ())
             more = _probabilities(folder, translator or make(), options, data.max_length)
         _write_note(folder, job, len(index), parts, **more)
     for part in parts:

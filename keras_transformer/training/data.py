@@ -221,10 +221,16 @@ class TrainingData:
         source, target = self.tokenizers
         sizes = {"source_ids": source.vocab_size, "target_ids": target.vocab_size}
         ids = Ids(sizes, target.vocab_size, target.pad_id)
-        return distributed(self.strategy, make, source.pad_id, ids)
+        return distributed(self.strategy, make, source.pad_id, ids, self._copies)
 
     def _filled(self, batches):
-        return with_rows_filled(batches, self.row_multiple, self.tokenizers.source.pad_id)
+        pad_id = self.tokenizers.source.pad_id
+        return with_rows_filled(batches, self.row_multiple, pad_id, self._copies)
+
+    @property
+    def _copies(self):
+        """How often a batch holds its rows."""
+        return 2 if self.options.r_drop else 1
 
 
 def _given_twice(inputs, labels):

@@ -94,7 +94,7 @@ def sum_over_replicas(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def distributed(strategy, make_batches, pad_id, ids=None):
+def distributed(strategy, make_batches, pad_id, ids=None, copies=1):
     """Batches for `fit` under a `tf.distribute` strategy: each replica gets its share of the rows.
 
     All replicas together see the batches of a single process, in their order. A batch whose rows
@@ -106,6 +106,8 @@ def distributed(strategy, make_batches, pad_id, ids=None):
         pad_id: The id that fills rows.
         ids: The `models.checked_data.Ids` that whole batches are held to, so that all workers stop
             at the same one; `None` for any.
+        copies: How often a batch holds its rows, one copy after the other, as for R-Drop. So do
+            the shares.
 
     Returns:
         A `tf.distribute.DistributedDataset`.
@@ -116,34 +118,45 @@ def distributed(strategy, make_batches, pad_id, ids=None):
         here = replicas // context.num_input_pipelines
         first = context.input_pipeline_id * here
         batches = make_batches() if ids is None else ids.checked_dataset(make_batches())
-        return batches.flat_map(lambda *batch: _shares(batch, replicas, first, here, pad_id))
+        return batches.flat_map(
+            lambda *batch: _shares(batch, replicas, first, here, pad_id, copies)
+        )
 
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-def _shares(batch, replicas, first, count, pad_id):
+def _shares(batch, replicas, first, count, pad_id, copies=1):
     """Shares `first` to `first + count` of the rows of a batch, as a dataset of `count` batches."""
     import tensorflow as tf
 
     def split(array):
-        filled = _filled(array, replicas, pad_id)
-        shares = tf.reshape(filled, tf.concat([[replicas, -1], tf.shape(array)[1:]], axis=0))
-        return shares[first : first + count]
+        row = tf.shape(array)[1:]
+        parts = tf.reshape(
+            _filled(array, replicas, pad_id, copies), tf.concat([[copies, replicas, -1], row], 0)
+        )
+        parts = tf.concat(tf.unstack(parts, copies), axis=1)  # a share's rows of each copy
+        return parts[first : first + count]
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
 
 
-def _filled(array, multiple, pad_id):
-    """An array of a batch with rows of pads, or weights of 0, behind its own."""
+def _filled(array, multiple, pad_id, copies=1):
+    """An array of a batch with rows of pads, or weights of 0, behind the rows of each copy."""
     import tensorflow as tf
 
-    missing = -tf.shape(array)[0] % multiple
+    row = tf.shape(array)[1:]
+    parts = tf.reshape(array, tf.concat([[copies, tf.shape(array)[0] // copies], row], axis=0))
+    missing = -tf.shape(parts)[1] % multiple
     fill = tf.cast(pad_id if array.dtype.is_integer else 0, array.dtype)
-    paddings = [[0, missing], *[[0, 0]] * (array.shape.rank - 1)]
-    return tf.pad(array, paddings, constant_values=fill)
+    paddings = [[0, 0], [0, missing], *[[0, 0]] * (array.shape.rank - 1)]
+    parts = tf.pad(parts, paddings, constant_values=fill)
+    filled = tf.reshape(parts, tf.concat([[copies * tf.shape(parts)[1]], row], axis=0))
+    return tf.ensure_shape(filled, [None, *array.shape[1:]])
 
 
-def with_rows_filled(batches: "tf.data.Dataset", multiple: int, pad_id: int) -> "tf.data.Dataset":
+def with_rows_filled(
+    batches: "tf.data.Dataset", multiple: int, pad_id: int, copies: int = 1
+) -> "tf.data.Dataset":
     """Fills batches up with rows of pads, so that their rows divide by the devices that share them.
 
     No loss or metric of this package counts such a row, and dropout gives the others what it
@@ -153,6 +166,8 @@ def with_rows_filled(batches: "tf.data.Dataset", multiple: int, pad_id: int) -> 
         batches: Of `(inputs, labels)` or `(inputs, labels, weights)`.
         multiple: What rows must divide by.
         pad_id: The id that fills them.
+        copies: How often a batch holds its rows, one copy after the other; each is filled up. It
+            is 2 for a `RDropCrossEntropy`.
 
     Returns:
         A `tf.data.Dataset` of the same.
@@ -168,9 +183,11 @@ def with_rows_filled(batches: "tf.data.Dataset", multiple: int, pad_id: int) -> 
     """
     import tensorflow as tf
 
-    check_size(multiple=multiple)
+    check_size(multiple=multiple, copies=copies)
     if multiple == 1:
         return batches
     return batches.map(
-        lambda *batch: tf.nest.map_structure(lambda array: _filled(array, multiple, pad_id), batch)
+        lambda *batch: tf.nest.map_structure(
+            lambda array: _filled(array, multiple, pad_id, copies), batch
+        )
     )

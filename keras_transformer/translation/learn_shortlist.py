@@ -32,8 +32,9 @@ def learn_shortlist(
     """The `Shortlist` that a model's own alignments give.
 
     Each target token counts for the source tokens that it attends to, by its attention (see
-    `align`). A source id gets the `best` target ids by P(target | source) from these counts. The
-    source id of which a target id is the largest part has it in any case: so it can be chosen.
+    `align`). A source id gets the `best` target ids by P(target | source) from these counts, and
+    before all others those of which it is the largest part: so that each target id can be chosen,
+    where one source id is that of no more than `best`.
 
     Args:
         translator: A `Translator` of a `Transformer`.
@@ -41,7 +42,7 @@ def learn_shortlist(
             with a side that is empty or longer than the translator takes is left out.
         first: The most frequent target ids, which every sentence has.
         best: Most target ids of a source id.
-        threshold: Least P(target | source).
+        threshold: Least P(target | source), but of those ids.
         own: Whether the translator's own translations of the sources count too, beside the given
             ones: what it says is what it needs.
         progress: Called with the number of pairs done, now and then.

@@ -43,7 +43,7 @@ class TokenStream:
                     config=model.config, prefix_ids=inputs.get("prefix_ids"), **chosen
                 )
                 own = Shortlisted(model, found)
-                inputs = own.inputs(**inputs)
+                inputs = own.inputs(search, **inputs)
             step = functools.partial(own.step, beams=1)
             return own, search.loop(step, limits, slots, own.config, **inputs)
 

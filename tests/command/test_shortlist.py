@@ -10,7 +10,7 @@ import pytest
 
 from keras_transformer.command import cli, shortlist
 from keras_transformer.decoding.shortlist import Shortlist
-from keras_transformer.experiment import load_run
+from keras_transformer.experiment import Experiment, load_run
 
 TEXTS = ["ba ke", "gu", "ko ba gu", "fi"]
 MAGIC = 0xF11A48D5013417F5
@@ -90,6 +90,7 @@ def test_what_is_wrong_is_told(run_dir, run, tmp_path, fails):
     assert "--shortlist needs shortlist.npz: run `keras-transformer shortlist` first" in line
     assert "`first` must be" in fails("shortlist", run, "--first", "-1")
     assert "`pairs` must be" in fails("shortlist", run, "--pairs", "0")
+    assert "`threshold` must be" in fails("shortlist", run, "--threshold", "nan")
     assert "a text file must exist" in fails("shortlist", run, "--lex", tmp_path / "none")
     (tmp_path / "lex").write_text("a b\n")
     line = fails("shortlist", run, "--lex", tmp_path / "lex")
@@ -105,12 +106,13 @@ def test_what_is_wrong_is_told(run_dir, run, tmp_path, fails):
     assert "`pairs` must hold a pair that the translator takes" in fails("shortlist", run, *corpus)
 
 
-def test_a_run_without_pairs_to_learn_from_or_to_check_on(run):
-    loaded, made = load_run(run), Shortlist([5], [[6]], target_size=9)
-    data = dataclasses.replace(loaded.experiment.data, valid_source=None, valid_target=None)
-    without = SimpleNamespace(experiment=SimpleNamespace(data=data))
+def test_a_run_without_pairs_to_learn_from_or_to_check_on(run_dir):
+    data = Experiment.load(run_dir / "experiment.toml").data
+    without = dataclasses.replace(data, valid_source=None, valid_target=None)
+    given = SimpleNamespace(source=None, lex="lex", check=True)
     with pytest.raises(ValueError, match="--check needs a run with a validation set"):
-        shortlist._check(without, made)
-    imported = SimpleNamespace(experiment=SimpleNamespace(data=SimpleNamespace(imported="m2m")))
-    with pytest.raises(ValueError, match="needs --source or --lex, and goes without --check"):
-        shortlist._corpora_of(imported)
+        shortlist._check_run(SimpleNamespace(data=without), given)
+    imported = SimpleNamespace(data=SimpleNamespace(imported="m2m"))
+    for each in (given, SimpleNamespace(source=None, lex=None, check=False)):
+        with pytest.raises(ValueError, match="needs --source or --lex, and goes without --check"):
+            shortlist._check_run(imported, each)

@@ -97,6 +97,29 @@ def test_neither_graphs_nor_batch_mates_change_anything(search):
         assert_same(whole, alone, slice(row, row + 1))
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        Greedy(max_length=6, min_length=4, no_repeat_ngram=1),
+        BeamSearch(beam_size=2, max_length=6, min_length=3, forbidden_ids=(8,)),
+        Sampling(max_length=6, min_length=4),
+    ],
+    ids=lambda search: type(search).__name__,
+)
+def test_where_a_row_may_take_none_of_its_candidates_it_ends(search):
+    """And takes none of another's, though the search bans EOS there."""
+    model, few = talkative_toy(), np.array([[8, PAD, PAD], [9, 10, 11]], "int32")
+    few[0, 0] = 8 if search.forbidden_ids or search.no_repeat_ngram else PAD
+    rows = SOURCES[[0, 3]]
+    whole = decode(model, rows, search, candidate_ids=few)
+    assert {*array(whole.ids)[0].tolist()} <= {8, EOS, PAD} and EOS in array(whole.ids)[0]
+    alone = decode(model, rows[:1], search, candidate_ids=few[:1])
+    assert_same(whole, alone, slice(1))
+    allowed = np.array([[9, 8], [9, 11]], "int32")  # of the first row's no more than 8
+    found = decode(model, rows, search, candidate_ids=few, allowed_ids=allowed)
+    assert_same(found, alone, slice(1))
+
+
 def test_all_ids_are_no_shortlist():
     everything = np.tile(np.arange(V, dtype="int32"), (len(SOURCES), 1))
     for model in (talkative_toy(), talkative_toy(output_bias=True)):

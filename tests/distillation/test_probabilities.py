@@ -14,10 +14,12 @@ from keras_transformer.data.scored import with_probabilities
 from keras_transformer.distillation import (
     DistillationOptions,
     Teachers,
+    check_job,
     check_student,
     distil,
     probabilities,
     write_corpus,
+    written_corpus,
 )
 from keras_transformer.experiment import Experiment, load_run
 
@@ -111,6 +113,19 @@ def test_an_interrupted_call_keeps_its_shards(teachers, experiment, tmp_path, mo
     corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
     with pytest.raises(ValueError, match="probabilities-00001.npz must be the file that"):
         with_probabilities(corpus, folder, (tokenizer, tokenizer))
+
+
+def test_a_call_that_was_killed_after_the_pairs_goes_on(
+    teachers, experiment, tmp_path, monkeypatch
+):
+    def killed(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(written_corpus, "checksum", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
+    assert (tmp_path / "corpus" / "pairs-0.jsonl").exists()
+    check_job(tmp_path / "corpus", teachers, OPTIONS)
 
 
 @pytest.mark.slow

@@ -207,6 +207,18 @@ def test_rows_are_shared_out_and_filled_with_pads():
     assert {inputs["a"].shape for inputs, _, _ in shares} == {(2, 2)}
 
 
+def test_each_share_has_its_rows_twice_as_r_drop_takes_them():
+    ids = np.arange(1, 11, dtype="int32").reshape(5, 2)
+
+    def make():
+        return tf.data.Dataset.from_tensors(({"a": np.concatenate([ids, ids])},))
+
+    shares = [share for worker in distributed(Workers(), make, 9, copies=2) for share in worker]
+    rows = [*ids, *np.full((3, 2), 9)]
+    for number, (inputs,) in enumerate(shares):
+        np.testing.assert_array_equal(inputs["a"], 2 * rows[2 * number : 2 * number + 2])
+
+
 def test_all_workers_stop_at_an_id_outside_the_vocabulary():
     ids = np.arange(1, 11, dtype="int32").reshape(5, 2)
 

@@ -18,9 +18,11 @@ from toy_options import OPTIONS
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment import Experiment
+from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.experiment.sections import TrainingSection
 from keras_transformer.models import LanguageModel, SequenceClassifier
 from keras_transformer.training import check_layouts, layout_map, train, with_rows_filled
+from keras_transformer.training.data import TrainingData, make_tokenizers
 from keras_transformer.training.layouts import make_distribution
 
 DEVICES = 8
@@ -237,9 +239,25 @@ def test_rows_are_filled_with_what_counts_nothing():
     np.testing.assert_array_equal(inputs["a"], [*ids, [9, 9], [9, 9], [9, 9]])
     np.testing.assert_array_equal(labels, [*(ids + 10), [9, 9], [9, 9], [9, 9]])
     np.testing.assert_array_equal(filled, [1, 2, 3, 4, 5, 0, 0, 0])
+    twice = tf.data.Dataset.from_tensors((np.concatenate([ids, ids]),))  # as R-Drop takes them
+    ((filled,),) = with_rows_filled(twice, 4, pad_id=9, copies=2)
+    np.testing.assert_array_equal(filled, 2 * [*ids, [9, 9], [9, 9], [9, 9]])
     assert with_rows_filled(batches, 1, pad_id=9) is batches
     with pytest.raises(ValueError, match="`multiple` must be a positive integer"):
         with_rows_filled(batches, 0, pad_id=9)
+
+
+def test_r_drop_compares_a_row_with_itself_where_rows_do_not_divide(tmp_path):
+    described = Experiment.load(write_experiment(tmp_path), {"training.r_drop": "1.0"})
+    corpora = open_corpora(described.data)
+    data = TrainingData.make(
+        described, corpora, make_tokenizers(described.tokenizer, corpora[0]), None, 7
+    )
+    for batches in (data.batches(0, 0).take(3), data.validation_batches()):
+        for inputs, labels in batches:
+            assert labels.shape[0] % 14 == 0
+            for ids in (*inputs.values(), labels):
+                np.testing.assert_array_equal(*np.split(ids, 2))
 
 
 def section(**options):

@@ -174,7 +174,7 @@ class _Rules(NamedTuple):
 
     def sentence_ends(self, line):
         """Yields the places of a line where a sentence ends and another follows."""
-        begin = end = 0
+        begin, end = _after_white(line, 0), 0
         for piece in sentence_pieces(line, self.locale):
             place, end = end, end + len(piece)
             if piece[0] in _GOES_ON:
@@ -183,16 +183,14 @@ class _Rules(NamedTuple):
                 place -= 1  # an opening quotation mark
             if place > begin and not self._are_joined(line, begin, place):
                 yield place
-                begin = place
+                begin = _after_white(line, place)
 
     def _are_joined(self, line, begin, place):
-        """Whether what begins at `begin` goes on behind `place`."""
-        end, follows = place, place
-        while end > begin and line[end - 1] in WHITE:
+        """Whether what begins at `begin`, with no white space, goes on behind `place`."""
+        end, follows = place, _after_white(line, place)
+        while line[end - 1] in WHITE:
             end -= 1
-        while follows < len(line) and line[follows] in WHITE:
-            follows += 1
-        if end == begin or follows == len(line):
+        if follows == len(line):
             return True  # white space goes with what there is
         last, first = line[end - 1], line[follows]
         return (
@@ -203,8 +201,6 @@ class _Rules(NamedTuple):
 
     def _ends_no_sentence(self, line, begin, stop, follows):
         """Whether the word before the full stop at `stop` is an initial, a number or known."""
-        while line[begin] in WHITE:
-            begin += 1
         if _LIST_NUMBER.fullmatch(line, begin, stop):
             return True
         end = line[max(begin, stop - _LONGEST_WORD) : stop]
@@ -219,6 +215,12 @@ class _Rules(NamedTuple):
             known += self.before_numbers
         end += "."
         return any(end.endswith(each) and _is_apart(end[: -len(each)]) for each in known)
+
+
+def _after_white(line, place):
+    while place < len(line) and line[place] in WHITE:
+        place += 1
+    return place
 
 
 def _is_capital(character):

@@ -359,7 +359,7 @@ def _best(answers):
 
 def _print_whole(client, arguments):
     """Writes the translation of standard input as it is, and of each text as a line."""
-    for text in arguments.text or [sys.stdin.buffer.read().decode("utf-8")]:
+    for text in arguments.text or [sys.stdin.buffer.read().decode("utf-8-sig")]:
         made = client.translate_text(text, arguments.language) + "\n" * bool(arguments.text)
         sys.stdout.buffer.write(made.encode("utf-8", "replace"))
         sys.stdout.buffer.flush()
@@ -392,6 +392,8 @@ def main(argv=None):
         parser.error("--text goes without --n-best")
     if arguments.whole and arguments.task != "translate":
         parser.error("--text goes with --task translate")
+    if arguments.task == "classify" and arguments.n_best is not None:
+        parser.error("--n-best goes without --task classify")
     if arguments.language and not arguments.whole:
         parser.error("--language goes with --text")
     make, address = (

@@ -124,13 +124,14 @@ def test_a_whole_text_is_asked_for_in_sentences_that_the_server_takes():
 
 def test_the_command_of_the_client_takes_whole_texts(monkeypatch, capsys):
     monkeypatch.setattr(client, "RestClient", Shouting)
-    stdin = io.TextIOWrapper(io.BytesIO("a b. Ü\r\n".encode()))
+    stdin = io.TextIOWrapper(io.BytesIO("\ufeffa b. Ü\r\n".encode()))
     monkeypatch.setattr(client.sys, "stdin", stdin)
     assert client.main(["--rest", "--text", "--language", "de"]) == 0
     assert capsys.readouterr().out == "A B. Ü\r\n"
     assert client.main(["a b. C", "--rest", "--text"]) == 0
     assert capsys.readouterr().out == "A B. C\n"
-    for wrong in (["--language", "de"], ["--text", "--n-best", "2"]):
+    several = ["--n-best", "2"]
+    for wrong in (["--language", "de"], ["--text", *several], ["--task", "classify", *several]):
         with pytest.raises(SystemExit, match="2"):
             client.main(["a", "--rest", *wrong])
     assert client.main(["a", "--rest", "--text", "--language", "english"]) == 1

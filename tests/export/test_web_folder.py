@@ -3,12 +3,14 @@
 import hashlib
 import io
 import json
+import shutil
 
 import pytest
 import sentencepiece
 from page import FILES, METADATA, OPTIONAL, SCRIPTS, WEB, lengths, node_json, write_export
 
 from keras_transformer_runner.folder import open_folder
+from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import BytesTokenizer
 from keras_transformer_runner.tokenizers.base import SpecialIds
 from keras_transformer_runner.tokenizers.renumbered import PieceTable, renumbered
@@ -154,6 +156,31 @@ def test_what_is_wrong_with_a_folder_is_said(fields, message, tmp_path):
         dict(kind="folders", folders=[str(write_export(tmp_path / "x", **fields))])
     )
     assert message in answer["error"]
+
+
+def test_metadata_that_were_changed_are_refused(fake_export, tmp_path):
+    """What they say of themselves is Python's checksum, of numbers and characters of all kinds."""
+    path = fake_export / "metadata.json"
+    odd = {"é\U0001f600": [], '\x7f"\\/': {}, "b": [1.0, 1e-05, 1e22, -3, 10**20, None, True]}
+    odd["a"] = "\0\b\t\n\u2028\ud800, {1: [2]}"
+    record = sealed({**json.loads(path.read_text()), "odd": odd, "labels": ["日本", ""]})
+    texts = [
+        json.dumps(record, indent=1),
+        json.dumps(record, ensure_ascii=False).replace("\ud800", "\\ud800"),
+    ]
+    changed = [texts[0].replace('"int8"', '"int4"'), texts[1].replace("1e-05", "1e-06")]
+    folders = [tmp_path / str(index) for index in range(4)]
+    for folder, text in zip(folders, texts + changed, strict=True):
+        shutil.copytree(fake_export, folder)
+        (folder / "metadata.json").write_text(text)
+    (answers,) = modules(dict(kind="folders", folders=[*map(str, folders)]))
+    assert all("metadata.json" in answer for answer in answers[:2])
+    for folder, answer in zip(folders[2:], answers[2:], strict=True):
+        with pytest.raises(ValueError, match="must be as it was written: one of its fields"):
+            open_folder(folder)
+        assert "metadata.json must be as it was written: one of its fields" in answer["error"]
+    open_folder(folders[0])
+    open_folder(folders[1])
 
 
 @pytest.mark.parametrize(

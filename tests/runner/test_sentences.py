@@ -168,6 +168,7 @@ def test_long_texts_take_no_longer_than_short_ones():
     split = split_text(text, "en")
     assert len(split.sentences) == 1
     assert len(split_text(text, "en", lambda part: len(part) < 1000).sentences) == 256
+    assert len(split_text(" " * 100_000 + "A. " * 20_000).sentences) == 1
 
 
 # --- Translations --------------------------------------------------------------------------

@@ -50,6 +50,11 @@ std::vector<std::u32string> words_of(const Json& list) {
   return words;
 }
 
+size_t after_white(std::u32string_view line, size_t place) {
+  while (place < line.size() && is_white(line[place])) ++place;
+  return place;
+}
+
 // Whether a word may begin behind a text.
 bool is_apart(std::u32string_view before) { return before.empty() || !is_of_a_word(before.back()); }
 
@@ -101,24 +106,24 @@ SentenceRules::SentenceRules(std::string_view language) {
 std::vector<size_t> SentenceRules::ends(std::u32string_view line) const {
   std::vector<size_t> found, pieces = sentence_ends(line, locale_);
   if (!pieces.empty()) pieces.pop_back();
-  size_t begin = 0;
+  size_t begin = after_white(line, 0);
   for (size_t place : pieces) {
     // ICU before version 74 lets them begin a sentence.
     if (line[place] == ';' || line[place] == 0x37E) continue;
     while (place > begin && is_opening(line[place - 1])) --place;
-    if (place == begin || are_joined(line, begin, place)) continue;
+    if (place <= begin || are_joined(line, begin, place)) continue;
     found.push_back(place);
-    begin = place;
+    begin = after_white(line, place);
   }
   return found;
 }
 
-// Whether what begins at `begin` goes on behind `place`.
+// Whether what begins at `begin`, with no white space, goes on behind `place`.
 bool SentenceRules::are_joined(std::u32string_view line, size_t begin, size_t place) const {
-  size_t end = place, follows = place;
-  while (end > begin && is_white(line[end - 1])) --end;
-  while (follows < line.size() && is_white(line[follows])) ++follows;
-  if (end == begin || follows == line.size()) return true;  // white space goes with what there is
+  size_t end = place;
+  while (is_white(line[end - 1])) --end;
+  const size_t follows = after_white(line, place);
+  if (follows == line.size()) return true;  // white space goes with what there is
   const char32_t last = line[end - 1], first = line[follows];
   if (is_lower_case(first)) return true;
   if (end == follows && last < 0x80 && first < 0x80) return true;
@@ -128,7 +133,6 @@ bool SentenceRules::are_joined(std::u32string_view line, size_t begin, size_t pl
 // Whether the word before the full stop at `stop` is an initial, a number or known.
 bool SentenceRules::ends_no_sentence(std::u32string_view line, size_t begin, size_t stop,
                                      char32_t follows) const {
-  while (is_white(line[begin])) ++begin;
   if (is_list_number(line.substr(begin, stop - begin))) return true;
   const size_t start = std::max(begin, stop - std::min(stop, kLongestWord));
   const auto word = line.substr(start, stop - start);

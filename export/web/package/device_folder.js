@@ -1,6 +1,7 @@
 // Whether an exported LiteRT folder is whole: the checks of keras_transformer_runner/folder.py.
 
 import { TranslatorError } from './errors.js';
+import { isSealed } from './seal.js';
 import { readRight } from './sources.js';
 import { tokenizerIds } from './tokenizer_ids.js';
 
@@ -39,6 +40,7 @@ export async function readFolder(read, onProgress = () => {}) {
     contents[name] = await readRight(read, name, metadata.sha256[name], onProgress);
   }
   checkTokenizers(metadata, contents);
+  await checkSeal(content);
   return { metadata, contents };
 }
 
@@ -56,6 +58,14 @@ export function checkFixedLengths(metadata) {
   throw wrong(
     'the folder must have signatures of fixed lengths, as LiteRT.js cannot resize: ' +
       '`keras-transformer export … --lengths 32,128,512 --lengths-only`. Received: none',
+  );
+}
+
+async function checkSeal(content) {
+  if (await isSealed(new TextDecoder().decode(content))) return;
+  throw new TranslatorError(
+    'damaged',
+    `${FILE} must be as it was written: one of its fields was changed.`,
   );
 }
 

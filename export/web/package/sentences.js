@@ -125,23 +125,23 @@ function makeRules(code) {
 
 /** Yields the places of a line where a sentence ends and another follows. */
 function* sentenceEnds(line, rules) {
-  let begin = 0;
+  let begin = startOfContent(line);
   const wellFormed = line.replace(/\p{Surrogate}/gu, '\ufffd');
   for (const { index, segment } of rules.segmenter.segment(wellFormed)) {
     if (GOES_ON.test(segment)) continue;
     let place = index;
     while (place > begin && OPENS.test(line[place - 1])) place -= 1; // an opening quotation mark
-    if (place === begin || areJoined(line, begin, place, rules)) continue;
+    if (place <= begin || areJoined(line, begin, place, rules)) continue;
     yield place;
-    begin = place;
+    begin = startOfContent(line, place);
   }
 }
 
-/** Whether what begins at `begin` goes on behind `place`. */
+/** Whether what begins at `begin`, with no white space, goes on behind `place`. */
 function areJoined(line, begin, place, rules) {
   const end = endOfContent(line, begin, place);
   const follows = startOfContent(line, place);
-  if (end === begin || follows === line.length) return true; // white space goes with what there is
+  if (follows === line.length) return true; // white space goes with what there is
   const last = line[end - 1];
   const next = String.fromCodePoint(line.codePointAt(follows));
   return (
@@ -152,8 +152,7 @@ function areJoined(line, begin, place, rules) {
 }
 
 /** Whether the word before the full stop at `stop` is an initial, a number or known. */
-function endsNoSentence(line, begin, stop, next, { always, before_numbers: withNumbers, hasOrdinals }) {
-  const start = startOfContent(line, begin);
+function endsNoSentence(line, start, stop, next, { always, before_numbers: withNumbers, hasOrdinals }) {
   if (stop - start <= 3 && LIST_NUMBER.test(line.slice(start, stop))) return true;
   const end = line.slice(Math.max(start, stop - LONGEST_WORD), stop);
   const isApart = (size) => !LETTER_BEFORE.test(end.slice(0, end.length - size));

@@ -67,13 +67,12 @@ class ClassifierGraphs:
 
     def _serving_default(self, text):
         own = self.classifier
-        tokenizer, pad_id, ends = own.tokenizer, own.tokenizer.pad_id, own.adds_eos
+        tokenizer, ends = own.tokenizer, own.adds_eos
         pieces, too_long = inputs.rows_of_text(text, tokenizer, own.max_source_length, ends)
         if ends:
             source_ids = inputs.ended(pieces, too_long, tokenizer)
-        else:  # at least a column wide
-            ids = pieces.to_tensor(pad_id)
-            source_ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=pad_id)
+        else:
+            source_ids = inputs.unended(pieces, tokenizer.pad_id)
         return self._classified(source_ids, [(inputs.TOO_LONG, too_long)])
 
     def _classify_ids(self, source_ids):

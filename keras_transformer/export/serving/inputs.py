@@ -125,6 +125,16 @@ def status_of(faults):
     return status
 
 
+def unended(pieces, pad_id):
+    """Pieces, then pads, (B, S) int32, a column wide where there are none.
+
+    No wider than the longest row: a model may have no position behind it.
+    """
+    ids = pieces.to_tensor(pad_id)
+    missing = tf.maximum(0, 1 - tf.shape(ids)[1])
+    return tf.pad(ids, [[0, 0], [0, missing]], constant_values=pad_id)
+
+
 def has_content(ids, config):
     """(B,) boolean: the row of `ids` (B, S) holds more than EOS and pads."""
     return tf.reduce_any((ids != config.pad_id) & (ids != config.eos_id), axis=1)

@@ -49,8 +49,7 @@ class LanguageModelGraphs(SearchGraphs):
         """`prompt_ids` (B, P), at least a column wide, and (B,) boolean: the prompt is too long."""
         tokenizer, longest = self.translator.tokenizer, self.translator.max_source_length
         pieces, too_long = inputs.rows_of_text(text, tokenizer, longest, ends=False)
-        ids = pieces.to_tensor(tokenizer.pad_id)
-        return tf.pad(ids, [[0, 0], [0, 1]], constant_values=tokenizer.pad_id), too_long
+        return inputs.unended(pieces, tokenizer.pad_id), too_long
 
     def _without(self, ids, rows):
         return tf.where(rows[:, tf.newaxis], self.translator.model.config.pad_id, ids)

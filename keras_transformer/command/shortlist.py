@@ -64,11 +64,12 @@ def add_shortlist(add_command, add_corpus_format):
 
 def shortlist(arguments):
     """Learns the shortlist of a run and writes it into its folder."""
-    from keras_transformer.arguments import check_count, check_size
+    from keras_transformer.arguments import check_count, check_rate, check_size
     from keras_transformer.experiment.run_folder import check_finished
 
     check_count(first=arguments.first, best=arguments.best)
     check_size(pairs=arguments.pairs)
+    check_rate(threshold=arguments.threshold)
     check_finished(arguments.run_dir)
     if arguments.lex is not None:
         check_file(arguments.lex)

@@ -35,7 +35,7 @@ def main(argv=None):
     can_answer = sys.stdout is not None
     open_standard_streams()
     parser = make_parser()
-    arguments = parser.parse_args(argv)
+    arguments = _parsed(parser, argv)
     if problem := usage_problem(arguments):
         parser.error(problem)
     if hasattr(sys.stdout, "reconfigure"):
@@ -63,6 +63,16 @@ def main(argv=None):
     finally:
         signal.signal(signal.SIGTERM, previous)
     return 0
+
+
+def _parsed(parser, argv):
+    """The arguments, where the texts of `translate` may come behind options too."""
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and (arguments.command != "translate" or any(each.startswith("-") for each in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.text += rest
+    return arguments
 
 
 def _answers(arguments):

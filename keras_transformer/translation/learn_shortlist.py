@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from keras import ops
 
-from keras_transformer.arguments import check_count, check_flag
+from keras_transformer.arguments import check_count, check_flag, check_rate
 from keras_transformer.decoding import align
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.shortlist import Shortlist
@@ -42,7 +42,7 @@ def learn_shortlist(
             with a side that is empty or longer than the translator takes is left out.
         first: The most frequent target ids, which every sentence has.
         best: Most target ids of a source id.
-        threshold: Least P(target | source), but of those ids.
+        threshold: Least P(target | source), in [0, 1); those ids may have less.
         own: Whether the translator's own translations of the sources count too, beside the given
             ones: what it says is what it needs.
         progress: Called with the number of pairs done, now and then.
@@ -61,6 +61,7 @@ def learn_shortlist(
         True
     """
     check_count(first=first, best=best)
+    check_rate(threshold=threshold)
     check_flag(own=own)
     model = translator.model
     counts = _Counts(model.config.target_size)

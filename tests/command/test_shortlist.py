@@ -90,7 +90,8 @@ def test_what_is_wrong_is_told(run_dir, run, tmp_path, fails):
     assert "--shortlist needs shortlist.npz: run `keras-transformer shortlist` first" in line
     assert "`first` must be" in fails("shortlist", run, "--first", "-1")
     assert "`pairs` must be" in fails("shortlist", run, "--pairs", "0")
-    assert "`threshold` must be" in fails("shortlist", run, "--threshold", "nan")
+    for threshold in ("2", "nan", "-0.1"):
+        assert "`threshold` must be" in fails("shortlist", run, f"--threshold={threshold}")
     assert "a text file must exist" in fails("shortlist", run, "--lex", tmp_path / "none")
     (tmp_path / "lex").write_text("a b\n")
     line = fails("shortlist", run, "--lex", tmp_path / "lex")

@@ -35,6 +35,8 @@ from keras_transformer.export.litert.modes import MODES
         ["translate", "run", "text", "--length-normalization", "length"],
         ["translate", "run", "text", "--beam-size", "many"],
         ["translate", "run", "text", "--output", "file"],
+        ["translate", "run", "--shortlst", "text"],
+        ["export", "run", "--to", "litert", "out", "more"],
         ["translate", "run", "--input", "file", "--format", "jsonl"],
         ["translate", "run", "--input", "file", "--workers", "2"],
         ["translate", "run", "text", "--jit-compile"],
@@ -58,6 +60,23 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
         cli.main(arguments)
     assert info.value.code == 2
     assert "usage: keras-transformer" in capsys.readouterr().err
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "a", "b", "--beam-size", "2"],
+        ["run", "--beam-size", "2", "a", "b"],
+        ["--beam-size", "2", "run", "a", "b"],
+        ["run", "a", "--shortlist", "b"],
+    ],
+)
+def test_texts_may_come_behind_options(arguments, monkeypatch):
+    seen = []
+    monkeypatch.setattr(commands, "translate", seen.append)
+    assert cli.main(["translate", *arguments]) == 0
+    assert (seen[0].run_dir, seen[0].text) == ("run", ["a", "b"])
 
 
 @pytest.mark.parametrize(

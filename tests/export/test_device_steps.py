@@ -10,6 +10,8 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from toy_model import logits, toy_transformer
 
 from keras_transformer import BeamSearch, Greedy, Translator
 from keras_transformer.export import export_litert
@@ -156,6 +158,30 @@ def test_a_compiled_model_encodes_again_and_again(steps, steps_path, trained, li
         assert expected.keys() == received.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(received[name], values)
+
+
+@pytest.mark.parametrize("recurrence", [None, "ssru"])
+def test_tied_blocks_have_one_memory(recurrence):
+    """Two outputs that are one tensor fail in LiteRT's C interface."""
+    tied = dict(decoder_layers=3, decoder_tied_layers=(0, 1, 0), decoder_recurrence=recurrence)
+    model = toy_transformer(**tied)
+    config = model.config
+    signatures = DeviceModule(model, Greedy(max_length=5), SIGNATURES).signatures
+    source_ids = np.array([[5, 7, config.eos_id]], "int32")
+    state = signatures["encode"](tf.constant(source_ids))
+    names = {name for name in state if name.startswith("memory_") and name.endswith("_keys")}
+    assert names == {"memory_0_keys", "memory_1_keys"}
+    slots = int(state.pop("limit")[0])
+    (*_, carried), _ = signatures["decode_step"].structured_input_signature
+    for name, spec in carried.items():
+        if name.startswith("cache_"):
+            state[name] = tf.zeros([size or slots for size in spec.shape])
+    target = [config.bos_id, 4, 8]
+    full = logits(model, source_ids, np.array([target]))
+    for position, token in enumerate(target):
+        outputs = signatures["decode_step"](tf.constant([[token]]), tf.constant([position]), state)
+        np.testing.assert_allclose(outputs["logits"][0], full[0, position], rtol=0, atol=1e-5)
+        state = {name: outputs.get(name, value) for name, value in state.items()}
 
 
 def test_a_file_that_brings_its_caches_streams_too(steps, live, texts, monkeypatch):

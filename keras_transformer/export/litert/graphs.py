@@ -72,7 +72,8 @@ class DeviceModule(tf.Module):
 
     `encode`: `source_ids` as above -> `limit` (1,) int32, the most tokens of the translation, and
     the source for `decode_step`. Each decoder block i has `memory_i_keys` (1, N, S, H) and
-    `memory_i_values` (1, N, S, U) float32; `memory_mask` (1, S) int32 is 1 at real source tokens.
+    `memory_i_values` (1, N, S, U) float32, but for blocks that are tied to an earlier one, which
+    use that one's; `memory_mask` (1, S) int32 is 1 at real source tokens.
 
     `decode_step`: all of these but `limit`, `token_ids` (1, 1) int32, BOS at first and then the
     last token, `position` (1,) int32, tokens decoded so far, and for each decoder block i
@@ -204,7 +205,7 @@ def _started(model, strategy, source_ids):
     limits, slots = source_limits(source_ids, strategy, model.config)
     cache = model.start(model.encode(source_ids), slots)
     mask = ops.cast(ops.equal(cache.memory_bias[:, 0, 0], 0), "int32")
-    return {"limit": limits, "memory_mask": mask, **_named(cache, ("cache", "memory"))}
+    return {"limit": limits, "memory_mask": mask, **_named(model, cache, ("cache", "memory"))}
 
 
 def _encode(model, strategy):
@@ -228,7 +229,7 @@ def _step_function(model, strategy, carried):
         cache = _cache(model, carried)
         logits, cache = model.step(token_ids, cache, position)
         logits = ops.squeeze(logits, 1)
-        outputs = {"logits": logits, **_named(cache, ("cache",))}
+        outputs = {"logits": logits, **_named(model, cache, ("cache",))}
         if chooses is not None:
             outputs["next_ids"] = chooses(logits, position, None)
         return outputs
@@ -238,12 +239,14 @@ def _step_function(model, strategy, carried):
     return as_graph(decode_step, (token_ids, position, carried))
 
 
-def _named(cache, parts):
-    """The tensors of a `Cache` by the names that an app knows."""
-    named = {}
+def _named(model, cache, parts):
+    """The tensors of a `Cache` by the names that an app knows; memory once of tied blocks."""
+    named, numbers = {}, model.config.decoder_blocks
     for index, block in enumerate(cache.blocks):
         tensors_of = {"cache": cache.own_buffers(index), "memory": block[1]}
         for part in parts:
+            if part == "memory" and numbers[index] != index:
+                continue  # the same tensor, and `CompiledModel` does not tell two outputs apart
             tensors = tensors_of[part]
             kinds = ("state",) if isinstance(tensors, RecurrentState) else ("keys", "values")
             for kind, tensor in zip(kinds, tensors, strict=True):
@@ -266,7 +269,8 @@ def _cache(model, named):
     if "memory_mask" not in named:  # a language model has no source
         slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
         return Cache(tuple(map(own, layers)), (), slot_ids, ())
-    blocks = tuple((own(index), pair(f"memory_{index}")) for index in layers)
+    numbers = model.config.decoder_blocks
+    blocks = tuple((own(index), pair(f"memory_{numbers[index]}")) for index in layers)
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
     slot_ids = () if is_recurrent else ops.arange(ops.shape(named["cache_0_keys"])[2])
     return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
@@ -306,7 +310,8 @@ class LanguageModelModule(tf.Module):
             return {"target_ids": found.ids, **_scored(found.hypotheses)}
 
         def begin(prompt_ids):
-            return _named(model.start(1, ops.shape(prompt_ids)[1]), ("cache",))
+            cache = model.start(1, ops.shape(prompt_ids)[1])
+            return _named(model, cache, ("cache",))
 
         graphs = _answers("generate", "prompt_ids", generate_ids, lengths, lengths_only)
         self._functions = {name: as_graph(graph, specs) for name, (graph, specs) in graphs.items()}

@@ -5,6 +5,7 @@ import pathlib
 from keras_transformer.command.commands import beam_pipeline_options
 from keras_transformer.command.export_parser import add_search
 from keras_transformer.command.inputs import set_values
+from keras_transformer.command.run_parser import add_values
 from keras_transformer.quiet import start_tensorflow
 from keras_transformer_runner.folders import check_writable
 
@@ -71,15 +72,7 @@ def add_distil(add_command):
     command.add_argument(
         "--jit-compile", action="store_true", help="let XLA compile the search, as in translate"
     )
-    command.add_argument("--data", metavar="FOLDER", help="where the experiment's files are")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="replace a value of the experiment, for example training.max_minutes=30",
-    )
+    add_values(command)
     add_search(command)
 
 

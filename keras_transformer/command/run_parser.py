@@ -3,6 +3,23 @@
 from keras_transformer.command import commands
 
 
+def add_values(command):
+    """Adds what changes an experiment from outside: `--data` and `--set`."""
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="where the experiment's files are; the folder of that file when left out",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="replace a value of the experiment, for example training.max_minutes=30",
+    )
+
+
 def add_train(add_command):
     """Adds the command `train`.
 
@@ -16,19 +33,7 @@ def add_train(add_command):
         "experiment", metavar="EXPERIMENT.toml", help="what to train: data, model, training time"
     )
     command.add_argument("run_dir", metavar="RUN", help="folder for the result")
-    command.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="where the experiment's files are; the folder of EXPERIMENT.toml when left out",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="replace a value of the experiment, for example training.max_minutes=30",
-    )
+    add_values(command)
     command.add_argument(
         "--more-epochs",
         type=int,

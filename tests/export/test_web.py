@@ -22,6 +22,7 @@ from keras_transformer import (
 )
 from keras_transformer.export import MODES
 from keras_transformer.export.parity import compare
+from keras_transformer_runner.integrity import sealed
 from keras_transformer_runner.tokenizers import BytesTokenizer, SentencePieceTokenizer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -276,7 +277,7 @@ def broken_visits(browser, make_site, fixed):
         file = site / "model" / "metadata.json"
         metadata = json.loads(file.read_text())
         metadata["lengths"][0].update(fields)
-        file.write_text(json.dumps(metadata))
+        file.write_text(json.dumps(sealed(metadata)))
 
     def damage_model(site):
         file = site / "model" / "model.tflite"

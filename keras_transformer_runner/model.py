@@ -111,7 +111,7 @@ class DeviceModel:
 
         Args:
             prompt_ids: Sequence of int in [0, vocab_size).
-            length: As of `translate_ids`.
+            length: See `translate_ids`.
 
         Raises:
             TypeError, ValueError: as `translate_ids`; of a model that does not continue prompts.
@@ -126,7 +126,7 @@ class DeviceModel:
 
         Args:
             source_ids: Sequence of int in [0, vocab_size), at least one.
-            length: As of `translate_ids`.
+            length: See `translate_ids`.
 
         Raises:
             TypeError, ValueError: as `translate_ids`, or if there are no ids; of a model that has

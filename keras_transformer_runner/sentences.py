@@ -232,7 +232,6 @@ def _is_apart(before):
     return not before or unicodedata.category(before[-1])[0] not in "LMN"
 
 
-@functools.cache
 def _rules(language):
     if not isinstance(language, str):
         raise TypeError(f"`language` must be a string. Received: {type(language).__name__}")
@@ -241,8 +240,12 @@ def _rules(language):
             "`language` must be a BCP 47 tag such as 'de' or 'pt-BR', or ''. "
             f"Received: language={language!r}"
         )
+    return _rules_of(re.split("[-_]", language)[0].lower())
+
+
+@functools.cache
+def _rules_of(code):
     data = json.loads(pathlib.Path(__file__).with_name("abbreviations.json").read_bytes())
-    code = re.split("[-_]", language)[0].lower()
     code = data["aliases"].get(code, code)
     known = data["abbreviations"].get(code, {"always": (), "before_numbers": ()})
     always, before_numbers = (

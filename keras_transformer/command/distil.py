@@ -3,7 +3,7 @@
 import pathlib
 
 from keras_transformer.command.commands import beam_pipeline_options
-from keras_transformer.command.export_parser import add_search
+from keras_transformer.command.export_parser import add_processes, add_search
 from keras_transformer.command.inputs import set_values
 from keras_transformer.command.run_parser import add_values
 from keras_transformer.quiet import start_tensorflow
@@ -60,18 +60,7 @@ def add_distil(add_command):
         metavar="WEIGHT",
         help="train on the original pairs too, so often an epoch: 1 is once",
     )
-    command.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes that translate"
-    )
-    command.add_argument(
-        "--beam-pipeline",
-        dest="beam",
-        metavar="OPTIONS",
-        help="translate on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-    command.add_argument(
-        "--jit-compile", action="store_true", help="let XLA compile the search, as in translate"
-    )
+    add_processes(command)
     add_values(command)
     add_search(command)
 

@@ -1,4 +1,4 @@
-"""The arguments of the command `export`, and of the search that it writes."""
+"""The arguments of the command `export`, and those of a search that others have too."""
 
 # Of keras_transformer.export.litert.modes, which a command line need not load.
 MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
@@ -108,4 +108,28 @@ def add_shortlist_use(command):
         action="store_true",
         default=None,
         help="search among the candidates of RUN's shortlist alone, see the command shortlist",
+    )
+
+
+def add_processes(command):
+    """Adds what translates many texts: `--workers`, `--beam-pipeline` and `--jit-compile`."""
+    command.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that translate files, best one a core; each takes the memory of a model "
+        "and of TensorFlow, some 1 GB for a small one",
+    )
+    command.add_argument(
+        "--beam-pipeline",
+        dest="beam",
+        metavar="OPTIONS",
+        help="translate on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
+    )
+    command.add_argument(
+        "--jit-compile",
+        action="store_true",
+        help="let XLA compile the search of files: greedy search is faster then, but takes "
+        "seconds for each new length",
     )

@@ -5,7 +5,12 @@ import functools
 
 from keras_transformer.command import commands
 from keras_transformer.command.distil import add_distil
-from keras_transformer.command.export_parser import add_export, add_search, add_shortlist_use
+from keras_transformer.command.export_parser import (
+    add_export,
+    add_processes,
+    add_search,
+    add_shortlist_use,
+)
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
@@ -138,26 +143,7 @@ def _add_translate(subparsers):
     command.add_argument(
         "--n-best", type=int, metavar="N", help="translations a text with scores, in JSON lines"
     )
-    command.add_argument(
-        "--beam-pipeline",
-        dest="beam",
-        metavar="OPTIONS",
-        help="translate on an Apache Beam runner: --beam-pipeline='--runner=DirectRunner'",
-    )
-    command.add_argument(
-        "--workers",
-        type=int,
-        default=1,
-        metavar="N",
-        help="processes that translate --input, best one a core; each takes the memory of a model "
-        "and of TensorFlow, some 1 GB for a small one",
-    )
-    command.add_argument(
-        "--jit-compile",
-        action="store_true",
-        help="let XLA compile the search of --input: greedy search is faster then, but takes "
-        "seconds for each new length; for large files",
-    )
+    add_processes(command)
     command.add_argument(
         "--too-long",
         choices=("error", "skip"),

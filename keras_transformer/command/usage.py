@@ -9,8 +9,10 @@ _OF_LITERT = {
     "calibration": None,
 }
 _MOST_WORKERS = 256  # a slip of the keyboard must not start more
-_SEARCH = ("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix")
-_SEARCH += ("shortlist",)
+_SEARCH = (
+    *("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix"),
+    "shortlist",
+)
 
 
 def usage_problem(arguments):

@@ -7,7 +7,7 @@ from keras_transformer.layers.blocks import TransformerBlock
 
 
 def rematerialize(model: keras.Model) -> None:
-    """Lets every block of a model keep only its inputs for the gradient, and compute the rest anew.
+    """Lets each block of a model keep only its inputs for the gradient, and compute the rest again.
 
     Memory for activations then grows with the states between blocks alone, and a training step
     takes about a third more operations: the forward pass of the blocks once more. Dropout's masks

@@ -118,6 +118,8 @@ def test_wrong_types():
         split_text(b"a")
     with pytest.raises(TypeError, match="`language` must be a string. Received: NoneType"):
         check_language(None)
+    with pytest.raises(TypeError, match="`language` must be a string. Received: list"):
+        split_text("a", ["de"])
 
 
 def test_without_icu4py(monkeypatch):

@@ -61,8 +61,9 @@ KT_API kt_translator* kt_open(const char* folder, int num_threads);
 
 /* The same with packed weights in a file, which the first call writes into the folder
  * `weight_cache` (made if missing) and later ones map: the system can drop them, and share them
- * between processes. The answers are the same to the bit. The file is compared with a checksum, and made anew where it
- * is damaged, by one process at a time. NULL is as `kt_open`. Linux and Android. */
+ * between processes. The answers are the same to the bit. The file is compared with a checksum, and
+ * made again where it is damaged, by one process at a time. NULL is as `kt_open`. Linux and
+ * Android. */
 KT_API kt_translator* kt_open_cached(const char* folder, int num_threads,
                                      const char* weight_cache);
 KT_API void kt_close(kt_translator* translator); /* NULL is fine */
@@ -80,7 +81,7 @@ KT_API char* kt_translate_text(kt_translator* translator, const char* text, size
                                const char* language, size_t* result_size);
 /* Gives what lies before the first sentence, the first sentence, what lies between it and the next,
  * and so on, at last what lies behind the last one; together they are the text. Only what does not
- * belong to a sentence may be empty. Results as of `kt_stream`. */
+ * belong to a sentence may be empty. It returns what `kt_stream` does. */
 KT_API int kt_split_text(kt_translator* translator, const char* text, size_t size,
                          const char* language, kt_piece piece, void* context);
 

@@ -49,7 +49,7 @@ for (const [name, model] of Object.entries(sources)) {
 function exported(name, bytes) {
   const metadata = JSON.parse(files.get('metadata.json'));
   metadata.sha256[name] = createHash('sha256').update(bytes).digest('hex');
-  delete metadata.record_sha256; // as of an older export
+  delete metadata.record_sha256; // which older exports have not
   return new Map([...files, ['metadata.json', Buffer.from(JSON.stringify(metadata))], [name, bytes]]);
 }
 

@@ -28,6 +28,7 @@ from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.chunked_attention import attend_in_chunks, attend_in_windows
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
+from keras_transformer.layers.lowering.fused_attention import attend_fused, fits
 from keras_transformer.layers.lowering.head_layout import layout_by_head, project_by_head
 from keras_transformer.layers.lowering.tracing import at_run_time, unfused
 from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
@@ -74,6 +75,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         self.attention_chunk = attention_chunk
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.fused = None  # set by `training.fuse_attention`
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
@@ -110,6 +112,17 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         states, options = (query_BNTH, key_BNSH, value_BNSU), self._attend_options(training)
         chunk, recompute = self.attention_chunk, bool(training)
         return attend_in_chunks(*states, mask, chunk, recompute, **options), None
+
+    def _attend_fused(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
+        """The same context in one kernel of the device, and no weights."""
+        lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
+        visible, _ = mask.mask_and_bias(*map(ops.arange, lengths))
+        states, how = (query_BNTH, key_BNSH, value_BNSU), (mask.causal, self.attention_score)
+        return attend_fused(self.fused, states, visible, *how), None
+
+    def _can_be_fused(self, states, mask, training):
+        drops = training and self.dropout > 0
+        return self.fused and not drops and fits(self.fused, states, mask, self.attention_score)
 
     def _attend_options(self, training):
         seed = self.dropout_layer.next_seed(training)
@@ -253,7 +266,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
     ) -> Tensor:
         states = self._project(inputs, at_run_time(ops.arange(ops.shape(inputs)[1])))
         mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
-        way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
+        way = self._attend
+        if not return_attention_scores:
+            way = self._way(inputs.shape[1], states, mask, training)
         context_BNTU, weights_BNTT = way(*states, mask, training)
         output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD
@@ -318,7 +333,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         window = self.attention_window
         return AttentionMask.checked(sizes, mask, bias, position_bias, causal, window)
 
-    def _way(self, length, mask):
+    def _way(self, length, states, mask, training):
         """The way to attend that suits the length, `None` where unknown, and the mask."""
 
         def is_longer_than(size):
@@ -328,7 +343,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             return self._attend_in_chunks
         if is_longer_than(self.attention_window) and mask.same_for_all_queries:
             return self._attend_in_windows
-        return self._attend
+        return self._attend_fused if self._can_be_fused(states, mask, training) else self._attend
 
     def _attend_in_windows(self, query_BNTH, key_BNTH, value_BNTU, mask, training):
         """The same context, and no weights."""
@@ -406,9 +421,13 @@ class CrossAttention(MultiHeadAttention):
         query_BNTH = split_heads(self.query_projection(query), self.num_heads)
         key_BNSH, value_BNSU = self._project_memory(value, key)
         mask = AttentionMask.checked(self._sizes(query, value), attention_mask, attention_bias)
-        is_chunked = self.attention_chunk is not None and not return_attention_scores
-        way = self._attend_in_chunks if is_chunked else self._attend
-        context_BNTU, weights_BNTS = way(query_BNTH, key_BNSH, value_BNSU, mask, training)
+        states, way = (query_BNTH, key_BNSH, value_BNSU), self._attend
+        if not return_attention_scores:
+            if self.attention_chunk is not None:
+                way = self._attend_in_chunks
+            elif self._can_be_fused(states, mask, training):
+                way = self._attend_fused
+        context_BNTU, weights_BNTS = way(*states, mask, training)
         output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTS) if return_attention_scores else output_BTD
 

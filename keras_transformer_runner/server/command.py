@@ -122,7 +122,13 @@ def usage_problem(options):
         return f"--port must be in [0, 65535]. Received: {options.port}"
     if not 0 < options.timeout < float("inf"):
         return f"--timeout must be a positive number of seconds. Received: {options.timeout}"
+    if _key(options) == "":
+        return f"--api-key and {KEY_VARIABLE} must not be empty: without them all may ask"
     return None
+
+
+def _key(options):
+    return os.environ.get(KEY_VARIABLE) if options.api_key is None else options.api_key
 
 
 def serve(options):
@@ -147,7 +153,7 @@ def serve(options):
             pools,
             {each.pair: each.name for each in named if each.pair},
             limits=limits,
-            api_key=options.api_key or os.environ.get(KEY_VARIABLE) or None,
+            api_key=_key(options),
             origins=options.allow_origin,
         )
         config = uvicorn.Config(

@@ -83,15 +83,12 @@ def check_key(request: Request, fields: dict, key: str | None) -> None:
     if key is None:
         return
     given = fields.get("api_key")
-    if not given:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else ""
-    if not isinstance(given, str) or not hmac.compare_digest(_bytes(given), _bytes(key)):
+    given = given.encode("utf-8", "replace") if isinstance(given, str) else b""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if not given and scheme.lower() == "bearer":
+        given = token.strip().encode("latin-1")  # as headers are decoded
+    if not hmac.compare_digest(given, key.encode()):
         raise HTTPException(403, "`api_key` must be the key of this server")
-
-
-def _bytes(text):
-    return text.encode("utf-8", "surrogatepass")
 
 
 def texts_of(fields: dict, name: str, limits: Limits) -> tuple[list[str], bool]:

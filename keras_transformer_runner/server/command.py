@@ -66,11 +66,6 @@ def add_arguments(parser):
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each worker")
     parser.add_argument(
-        "--weight-cache",
-        metavar="DIR",
-        help="folder for packed weights, which all workers share: less memory",
-    )
-    parser.add_argument(
         "--queue",
         type=int,
         default=16,
@@ -191,10 +186,9 @@ def _pool(named, options):
     """The runners of a folder, which have answered once."""
     from keras_transformer_runner.server.pool import Pool
 
-    runners = [
-        Runner(named.folder, num_threads=options.threads, weight_cache=options.weight_cache)
-        for _ in range(options.workers)
-    ]
+    # Without a weight cache, whose runtime would keep all other threads waiting while it computes.
+    threads = options.threads
+    runners = [Runner(named.folder, num_threads=threads) for _ in range(options.workers)]
     signature = runners[0].metadata["signature"]
     if (signature == "translate") != (named.pair is not None):
         raise ValueError(

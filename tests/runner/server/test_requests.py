@@ -196,3 +196,16 @@ def test_a_language_that_cannot_be_told():
         for path, fields in (("/detect", {}), ("/translate", {"source": "auto", "target": "de"})):
             answer = ask(address, path, {"q": "a", **fields})
             assert answer.status == 400 and "can be told from others" in answer.body["error"]
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], []])
+def test_classes_come_with_the_likeliest_first(labels):
+    model = Capitals(signature="classify")
+    model.metadata["labels"] = labels
+    with served({"one": model, "other": model}) as address:
+        answer = ask(address, "/classify", dict(text=["x"], model="one"))
+        names = [labels[index] if labels else str(index) for index in (1, 2, 0)]
+        assert [each["label"] for each in answer.body["classes"][0]] == names
+        assert answer.body["classes"][0][0]["probability"] == 0.5
+        answer = ask(address, "/classify", dict(text="x"))
+        assert "`model` must be one of ['one', 'other']" in answer.body["error"]

@@ -232,11 +232,11 @@ class _Server:
     async def _answer_each(self, request, fields, signature, texts, one):
         """What a model that does not translate answers to each text."""
         name = self._named_model(fields.get("model"), signature)
-        runner = self._pools[name].runner
+        runner, least = self._pools[name].runner, int(signature == "classify")
         for text in texts:
-            if not runner.fits(text) or (signature == "classify" and not runner.encode(text)):
+            if not runner.fits(text) or len(runner.encode(text)) < least:
                 longest = runner.metadata["max_source_length"]
-                raise refuse(f"a text must have 1 to {longest} tokens", text)
+                raise refuse(f"a text must have {least} to {longest} tokens", text)
 
         def work(runner, go_on):
             found = []

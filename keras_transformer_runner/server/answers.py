@@ -17,14 +17,14 @@ def translations(
         runner: Of a model that translates.
         text: Of any length.
         language: See `Runner.translate_text`.
-        count: The most that are given.
+        count: The most that are given; what the file has, if that is less.
         go_on: Called before each sentence; what it raises ends the work.
     """
     split = split_text(text, language, runner.fits)
-    found = []
+    count, found = min(count, max(1, runner.n_best)), []
     for sentence in split.sentences:
         go_on()
-        found.append(_of_sentence(runner, sentence, min(count, runner.n_best)))
+        found.append(_of_sentence(runner, sentence, count))
     texts = (
         split.with_translations([each[min(rank, len(each) - 1)] for each in found])
         for rank in range(count)
@@ -33,7 +33,7 @@ def translations(
 
 
 def _of_sentence(runner, sentence, count):
-    if count < 2:
+    if count == 1:
         return runner.translate([sentence])
     return [each.text for each in runner.translate_with_details([sentence], n_best=count)[0]]
 

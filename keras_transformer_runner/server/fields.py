@@ -118,8 +118,11 @@ def texts_of(fields: dict, name: str, limits: Limits) -> tuple[list[str], bool]:
             f"`{name}` must have at most {limits.characters} characters. Received: {characters}",
         )
     for text in texts:
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise refuse(f"`{name}` must be Unicode text without lone surrogates", text)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            rule = f"`{name}` must be Unicode text without lone surrogates"
+            raise refuse(rule, text) from None
     return texts, is_list
 
 

@@ -1,5 +1,7 @@
 """Names of languages, and which of those served a text is in."""
 
+import copy
+import functools
 import re
 from collections.abc import Iterable
 
@@ -33,7 +35,7 @@ class Detector:
     """
 
     def __init__(self, codes: Iterable[str]):
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        identifier = copy.copy(_identifier())
         known = set(identifier.labels)
         self._codes = {}
         for code in codes:
@@ -52,3 +54,9 @@ class Detector:
             {"confidence": round(100 * share, 1), "language": self._codes[language]}
             for language, share in self._identifier.rank(text)
         ]
+
+
+@functools.cache
+def _identifier():
+    """langid's model, which takes a second to load."""
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _NAMED = re.compile(r"([\w.:-]+)=(.+)", re.DOTALL)
@@ -23,7 +23,7 @@ class NamedFolder(NamedTuple):
 
 
 def named_folders(
-    arguments: Iterable[str], source: str | None, target: str | None
+    arguments: Sequence[str], source: str | None, target: str | None
 ) -> list[NamedFolder]:
     """The folders of a command line, in order.
 

@@ -1,7 +1,10 @@
 """Names of languages, and the language of a text among those served."""
 
+import doctest
+
 import pytest
 
+from keras_transformer_runner.server import languages
 from keras_transformer_runner.server.languages import Detector, language_name
 
 TEXTS = {
@@ -20,6 +23,7 @@ TEXTS = {
     ],
 )
 def test_names(code, name):
+    assert doctest.testmod(languages) == (0, 2)
     assert language_name(code) == name
 
 

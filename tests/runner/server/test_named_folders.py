@@ -1,11 +1,15 @@
 """What `serve` takes for a folder, and what for its name."""
 
+import doctest
+
 import pytest
 
+from keras_transformer_runner.server import named_folders as module
 from keras_transformer_runner.server.named_folders import NamedFolder, named_folders
 
 
 def test_names_and_folders():
+    assert doctest.testmod(module) == (0, 2)
     given = ["en:de=a/b", "pt-BR:en=c=d", "lm=/e", "f/g/", "./h=i"]
     assert named_folders(given, None, None) == [
         NamedFolder("en:de", "a/b", ("en", "de")),

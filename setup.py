@@ -26,6 +26,7 @@ PACKAGES = [
     "keras_transformer.translation",
     "keras_transformer_command",
     "keras_transformer_runner",
+    "keras_transformer_runner.server",
     "keras_transformer_runner.tokenizers",
 ]
 
@@ -45,6 +46,12 @@ BEAM = ["apache-beam<3"]
 CTRANSLATE2 = ["ctranslate2<5"]
 # Where sentences end, for whole texts.
 SENTENCES = ["icu4py>=1.2,<2"]
+# The HTTP server on the runner: what answers, forms, metrics, which language, its name.
+SERVE = [
+    *SENTENCES,
+    *("ai-edge-litert>=2.1,<2.4", "starlette>=1,<2", "uvicorn>=0.50,<1", "python-multipart<0.1"),
+    *("prometheus-client>=0.22,<1", "py3langid>=0.4,<0.5", "babel<3"),
+]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -59,6 +66,7 @@ EXTRAS = {
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
     "sentences": SENTENCES,
+    "serve": SERVE,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
@@ -67,7 +75,9 @@ EXTRAS = {
     + LITERT
     + EXAMPLES
     + PLOTS
-    + SENTENCES
+    + SERVE
+    # Clients of the interface that the server has.
+    + ["libretranslatepy<3", "deep-translator<2"]
     + SERVING
     + TFDS
     + BEAM
@@ -93,6 +103,7 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer_runner": ["py.typed", "abbreviations.json", "UNICODE_LICENSE"],
+        "keras_transformer_runner.server": ["page/*"],
     },
     install_requires=[
         "tensorflow>=2.20,<2.22",
@@ -112,6 +123,7 @@ setup(
         "console_scripts": [
             "keras-transformer = keras_transformer_command:main",
             "keras-transformer-run = keras_transformer_runner.command:main",
+            "keras-transformer-serve = keras_transformer_runner.server.command:main",
         ]
     },
     classifiers=[

@@ -116,8 +116,9 @@ class Client:
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
         if version is not None and version_label is not None:
-            received = f"version={version}, version_label={version_label!r}"
-            raise ValueError(f"a version has a number or a label. Received: {received}")
+            raise ValueError(
+                f"`version` excludes `version_label`. Received: {version}, {version_label!r}"
+            )
         self.model, self.batch_size = model, batch_size
         self.version, self.version_label = version, version_label
         self.retries = retries or Retries()
@@ -271,8 +272,7 @@ class Tls:
         import grpc
 
         files = (self.ca, self.key, self.certificate)
-        contents = [path and pathlib.Path(path).read_bytes() for path in files]
-        return grpc.ssl_channel_credentials(*contents)
+        return grpc.ssl_channel_credentials(*(f and pathlib.Path(f).read_bytes() for f in files))
 
     def context(self):
         """That of Python's own connections."""
@@ -292,10 +292,8 @@ class GrpcClient(Client):
 
         limits = [(f"grpc.max_{way}_message_length", 2**28) for way in ("send", "receive")]
         credentials = credentials if tls is None else tls.credentials()
-        if credentials is None:
-            self._channel = grpc.insecure_channel(address, limits)
-        else:
-            self._channel = grpc.secure_channel(address, credentials, limits)
+        secure = functools.partial(grpc.secure_channel, credentials=credentials)
+        self._channel = (secure if credentials else grpc.insecure_channel)(address, options=limits)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def _predict(self, signature, inputs, seconds):
@@ -433,9 +431,7 @@ def _print_answers(client, arguments):
 
 
 def _parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description="Translate, continue or classify by a model behind TF Serving."
-    )
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
     add("--model", default="translator")
@@ -445,8 +441,7 @@ def _parse_arguments(argv):
     add("--version-label", metavar="LABEL", help="such as stable or canary")
     add("--rest", action="store_true", help="REST instead of gRPC")
     add("--address", help="localhost:8500, or http://localhost:8501 with --rest")
-    add("--tls", action="store_true", help="gRPC by TLS, for whom the system trusts")
-    add("--ca", metavar="FILE", help="TLS, REST's too: who vouches for the server (PEM)")
+    add("--ca", metavar="FILE", help="TLS: who vouches for the server (PEM)")
     add("--certificate", metavar="FILE", help="TLS: this client's own")
     add("--key", metavar="FILE", help="of the certificate")
     add("--n-best", type=int, help="print JSON lines with so many, and scores")
@@ -469,16 +464,14 @@ def _parse_arguments(argv):
 
 def main(argv=None):
     arguments = _parse_arguments(argv)
-    make, address = (
-        (RestClient, "http://localhost:8501") if arguments.rest else (GrpcClient, "localhost:8500")
-    )
+    make = RestClient if arguments.rest else GrpcClient
+    address = arguments.address or ("http://localhost:8501" if arguments.rest else "localhost:8500")
     try:
         options = {name: getattr(arguments, name) for name in ("version", "version_label")}
         options["retries"] = Retries(deadline=arguments.deadline)
         files = {name: getattr(arguments, name) for name in ("ca", "certificate", "key")}
-        if arguments.tls or any(files.values()):
-            options["tls"] = Tls(**files)
-        with make(arguments.address or address, arguments.model, **options) as client:
+        options["tls"] = Tls(**files) if any(files.values()) else None
+        with make(address, arguments.model, **options) as client:
             (_print_whole if arguments.whole else _print_answers)(client, arguments)
     except (ServingError, ImportError, ValueError, OSError) as error:
         print(f"client: {error}", file=sys.stderr)

@@ -1,8 +1,12 @@
 """Labels, a canary, its promotion and the way back, by the kit's rollout.py; and TLS."""
 
 import shutil
+import socket
 import subprocess
 import threading
+import time
+import urllib.error
+import urllib.request
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +14,12 @@ import pytest
 pytest.importorskip("tensorflow_serving")  # the extra `serving`
 
 import grpc
+import tensorflow as tf
 from serving_process import BATCHING, KIT, load, load_client, serving
 from serving_protos import read_text
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from keras_transformer.export.serving import warmup
 
 client = load_client()
 rollout = load(KIT / "rollout.py")
@@ -23,10 +31,11 @@ tls_config = load(KIT / "access" / "tls_config.py")
 
 @pytest.fixture(scope="module")
 def models(saved_model, tmp_path_factory):
-    """Versions 1 and 2 of the same model, and 4, which does not load."""
+    """Versions 1 and 2 of the same model, quick to load, and 4, which does not load."""
     folder = tmp_path_factory.mktemp("models") / "translator"
     for number in (1, 2):
         shutil.copytree(saved_model.path, folder / str(number))
+        (folder / str(number) / warmup.WARMUP).unlink()
     (folder / "4").mkdir()
     return folder
 
@@ -38,7 +47,7 @@ def fleet(models, tmp_path):
     shutil.copy(KIT / "models.config", file)
     with serving(models.parent, models=file, batching=BATCHING) as server:
 
-        def step(*arguments, seconds=60):
+        def step(*arguments, seconds=120):
             options = ["--address", server.grpc, "--seconds", str(seconds)]
             return rollout.main([str(file), *arguments, *options])
 
@@ -47,11 +56,9 @@ def fleet(models, tmp_path):
 
 def version_of(server, label):
     """The number of the version that answers to a label."""
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.version_label = server.name, label
-    request.inputs["text"].CopyFrom(client._tensor(__import__("tensorflow"), ["ab"]))
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"ab"]))
     with grpc.insecure_channel(server.grpc) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         return stub.Predict(request, timeout=30).model_spec.version.value
@@ -73,6 +80,7 @@ def test_a_canary_is_promoted_and_taken_back_while_calls_run(fleet, live, texts,
                         faults.append("another text")
                 except client.ServingError as error:
                     faults.append(str(error))
+                stop.wait(0.05)  # the server has versions to load, too
 
     callers = [(client.GrpcClient, server.grpc), (client.RestClient, server.rest)]
     labels = ("stable", "canary")
@@ -225,8 +233,6 @@ def proxy(certificates, models, tmp_path):
     nginx = shutil.which("nginx")
     if nginx is None:
         pytest.skip("needs nginx")
-    import socket
-
     with serving(models) as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -256,7 +262,7 @@ def proxy(certificates, models, tmp_path):
             for _ in range(100):
                 if (tmp_path / "pid").exists() or process.poll() is not None:
                     break
-                threading.Event().wait(0.05)
+                time.sleep(0.05)
             assert process.poll() is None, (tmp_path / "log").read_text()
             yield port
         finally:
@@ -283,9 +289,6 @@ def test_the_proxy_passes_predictions_of_who_has_a_certificate(proxy, certificat
     with pytest.raises(rollout.RolloutError, match="UNIMPLEMENTED"):
         manager.states("translator")
     manager.close()
-    import urllib.error
-    import urllib.request
-
     for path in ("/monitoring/prometheus/metrics", "/v1/models/translator/../x", "/"):
         with pytest.raises(urllib.error.HTTPError, match="404|400"):
             urllib.request.urlopen(f"https://localhost:{proxy}{path}", context=own.context())

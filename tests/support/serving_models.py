@@ -21,9 +21,9 @@ _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 class Version:
     """One loaded SavedModel."""
 
-    def __init__(self, folder, batcher=None):
+    def __init__(self, folder, batcher=None, config=None):
         self.number, self.batcher = int(folder.name), batcher
-        self.session = tf.compat.v1.Session(graph=tf.Graph())
+        self.session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self.session.graph.as_default():
             meta_graph = tf.compat.v1.saved_model.load(self.session, ["serve"], str(folder))
         self.signatures = dict(meta_graph.signature_def)

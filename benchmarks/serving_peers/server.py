@@ -94,6 +94,7 @@ def start(folder, task, settings):
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
+    service.server = server  # which stops when nobody holds it
 
     def answer(do, **parameters):
         if do == "port":

@@ -80,13 +80,14 @@ class Version:
 class Model:
     """One model of a configuration: the versions that its policy asks for, and its labels."""
 
-    def __init__(self, config, batcher=None):
-        self.name, self.batcher = config.name, batcher
+    def __init__(self, config, batcher=None, root=None):
+        self.name, self.batcher, self.root = config.name, batcher, root
         self.versions, self.labels = {}, {}  # by number; numbers by label
         self.update(config)
 
     def update(self, config):
-        self.folder, self.policy = pathlib.Path(config.base_path), config.model_version_policy
+        path, self.policy = pathlib.Path(config.base_path), config.model_version_policy
+        self.folder = path if self.root is None else self.root / path.name
 
     def poll(self):
         """Loads what is asked for and there, and then lets go of what is not asked for.
@@ -138,11 +139,13 @@ class Models:
 
     Args:
         config: A `ModelServerConfig`.
+        root: Where the folders of its models lie, whose paths are those of a container.
         unused_may_wait: `--allow_version_labels_for_unavailable_models`.
     """
 
-    def __init__(self, config, batcher=None, unused_may_wait=False, every=0.2):
-        self.batcher, self.unused_may_wait, self.every = batcher, unused_may_wait, every
+    def __init__(self, config, batcher=None, root=None, unused_may_wait=False, every=0.2):
+        self.batcher, self.root = batcher, root
+        self.unused_may_wait, self.every = unused_may_wait, every
         self.models, self.faults, self.lock = {}, [], threading.Lock()
         self.reload(config)
         threading.Thread(target=self._watch, daemon=True).start()
@@ -160,7 +163,7 @@ class Models:
             models = {name: self.models.get(name) for name in wanted}
             for name, each in wanted.items():
                 if models[name] is None:
-                    models[name] = Model(each, self.batcher)
+                    models[name] = Model(each, self.batcher, self.root)
                     models[name].poll()
                 else:
                     models[name].update(each)

@@ -232,14 +232,6 @@ def handler(models):
     return Handler
 
 
-def read_config(path, folder):
-    """A `--model_config_file`; its paths, of a container, are taken to lie below `folder`."""
-    config = read_text(path, model_server_config_pb2.ModelServerConfig())
-    for each in config.model_config_list.config:
-        each.base_path = str(folder / pathlib.PurePosixPath(each.base_path).name)
-    return config
-
-
 def credentials(path):
     """What gRPC makes of an `--ssl_config_file`."""
     found = read_text(path, "SSLConfig")
@@ -256,10 +248,11 @@ def main():
         parser.add_argument(f"--{name}")
     arguments = parser.parse_args()
     batcher = Batcher(read_parameters(arguments.batching)) if arguments.batching else None
-    config = one_model(arguments.name, arguments.folder)
     if arguments.models:
-        config = read_config(arguments.models, arguments.folder)
-    models = Models(config, batcher, unused_may_wait=bool(arguments.models))
+        config = read_text(arguments.models, model_server_config_pb2.ModelServerConfig())
+        models = Models(config, batcher, root=arguments.folder, unused_may_wait=True)
+    else:
+        models = Models(one_model(arguments.name, arguments.folder), batcher)
     service = Service(models)
     grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(32))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, grpc_server)

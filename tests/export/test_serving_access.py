@@ -157,6 +157,11 @@ def test_the_proxy_passes_predictions_of_who_has_a_certificate(proxy, certificat
     with pytest.raises(rollout.RolloutError, match="UNIMPLEMENTED"):
         manager.states("translator")
     manager.close()
-    for path in ("/monitoring/prometheus/metrics", "/v1/models/translator/../x", "/"):
+    for path in (
+        "/monitoring/prometheus/metrics",
+        "/v1/models/translator/../x",
+        "/v1/models/translator%0a",
+        "/",
+    ):
         with pytest.raises(urllib.error.HTTPError, match="404|400"):
             urllib.request.urlopen(rest + path, context=own.context())

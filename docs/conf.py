@@ -49,6 +49,8 @@ napoleon_use_rtype = False
 python_display_short_literal_types = True
 toc_object_entries_show_parents = "hide"
 
+# sphinx-argparse does not answer links of Markdown, and need not.
+suppress_warnings = ["myst.domains"]
 smartquotes = False  # --option stays --option
 
 html_theme = "furo"

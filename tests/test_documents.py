@@ -17,6 +17,7 @@ from keras_transformer.command.usage import usage_problem
 from keras_transformer.config import PRESETS, TransformerConfig
 from keras_transformer.experiment import sections
 from keras_transformer.experiment.data_sections import DataSection, SourceSection
+from keras_transformer.export.litert.modes import MODES
 from keras_transformer_runner import command as runner_command
 
 # Where a page's commands may come from; what runs outside Python has pages of its own.
@@ -204,6 +205,19 @@ def test_options_that_pages_name_exist(texts, repo_root):
         for words in command_lines(text):
             if words[0] == "python" and words[1].endswith(".py"):
                 assert (repo_root / words[1]).is_file(), f"{name}: {words[1]}"
+
+
+def test_promises_of_number_formats_are_those_of_the_code(texts):
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (\d+)%, ([\d.]+), ([\d.]+) \|$",
+        texts["docs/explanations/quantization.md"],
+        re.M,
+    )
+    promised = [
+        (name, mode.promised_agreement, mode.promised_bleu_loss, mode.promised_bytes)
+        for name, mode in MODES.items()
+    ]
+    assert [(name, int(share) / 100, float(a), float(b)) for name, share, a, b in rows] == promised
 
 
 # Experiments and links

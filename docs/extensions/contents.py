@@ -7,7 +7,7 @@ does not list is a warning of Sphinx's, and so an error.
 import re
 from pathlib import Path
 
-ENTRY = re.compile(r"^[-|] ?\[(?P<title>[^\]]+)\]\((?P<path>[^)#:]+)\.md\)")
+ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<path>[^)#:]+)\.md\)")
 HEADING = re.compile(r"^## (?P<title>.+)$")
 
 

@@ -94,7 +94,9 @@ WRITES_DEVICE = {"README.md", "docs/exporting.md"}
 PAGES = [name if name.endswith(".md") else f"docs/{name}.md" for name in RUN]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [PAGES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:])]
+)
 def test_python_of_a_page_runs(name, texts, world, tmp_path, monkeypatch):
     """From top to bottom, in one process, beside the files that the page speaks of."""
     skipped = shutil.ignore_patterns("device") if name in WRITES_DEVICE else None

@@ -55,7 +55,14 @@ def test_code_of_docstrings_becomes_rst(extension):
     assert lines == [*said, "``a``"]
 
 
+def test_a_formula_of_a_docstring_stays_as_it_stands(extension):
+    lines = ["One.", "", "    y = |x| * 2", "    z = `y`", "", "Returns:", "    A `y`: so."]
+    extension("docstrings")["as_rst"](None, "", "", None, None, lines)
+    formula = ["One.", "", "::", "", "    y = |x| * 2", "    z = `y`", ""]
+    assert lines == [*formula, "Returns:", "    : A ``y``: so."]
+
+
 def test_the_contents_are_the_lists_of_the_front_page(extension):
     text = "# A\n- [no](no.md)\n\n## One\n- [a b](a/b.md)\n- [at](c.md#d)\n"
     text += "- [x](https://e.org/f.md)\n\n## Two\n"
-    assert extension("contents")["entries"](text) == [("One", ["a/b"])]
+    assert extension("contents")["entries"](text) == [("One", [("a b", "a/b")])]

@@ -15,20 +15,21 @@ def with_toctrees(app, page, source):
     """Appends a hidden toctree for each heading that has entries."""
     if page != app.config.root_doc:
         return
-    for title, paths in entries(source[0]):
-        source[0] += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *paths])
+    for caption, found in entries(source[0]):
+        lines = [f"{title} <{path}>" for title, path in found]
+        source[0] += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *lines])
         source[0] += "\n```\n"
 
 
 def entries(text):
-    """`[(heading, [path without .md])]` of a page."""
+    """`[(heading, [(title, path without .md)])]` of a page."""
     found = []
     for line in text.splitlines():
         if heading := HEADING.match(line):
             found.append((heading["title"], []))
         elif (entry := ENTRY.match(line)) and found:
-            found[-1][1].append(entry["path"])
-    return [(title, paths) for title, paths in found if paths]
+            found[-1][1].append((entry["title"], entry["path"]))
+    return [(heading, listed) for heading, listed in found if listed]
 
 
 def write_front_page(app, exception):

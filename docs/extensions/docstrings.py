@@ -4,9 +4,11 @@ Code is `so`, which wants two marks a side and no letter behind them; what is in
 it stands; what a function returns has no type before a colon.
 """
 
+import inspect
 import re
 
 from docutils import nodes
+from sphinx.util.inspect import stringify_signature
 
 CODE = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)(\w?)")
 RETURNS = re.compile(r"^(?P<section> *(?:Returns|Yields):\n +)(?=\S)", re.MULTILINE)
@@ -44,6 +46,16 @@ def _with_code(text):
     return "".join(found)
 
 
+def signature_of_init(app, what, name, thing, options, signature, returns):
+    """Keras' classes have a `__new__` of any arguments, which autodoc looks at first."""
+    if what == "class" and signature == "(*args, **kwargs)":
+        parameters = list(inspect.signature(thing.__init__).parameters.values())[1:]
+        return stringify_signature(
+            inspect.Signature(parameters), unqualified_typehints=True
+        ), returns
+    return None
+
+
 def skip_field(app, what, name, thing, skip, options):
     """Python's own docstring of a named tuple's field says nothing."""
     return skip or str(getattr(thing, "__doc__", "")).startswith("Alias for field number")
@@ -58,6 +70,7 @@ def with_dashes(app, doctree):
 
 def setup(app):
     app.connect("autodoc-skip-member", skip_field)
+    app.connect("autodoc-process-signature", signature_of_init)
     app.connect("autodoc-process-docstring", as_rst, priority=400)  # napoleon has 500
     app.connect("doctree-read", with_dashes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -65,19 +65,28 @@ def blocks(text, *languages):
 # Python
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A folder with what the pages have made before: a corpus, a run and an export."""
-    import keras_transformer as kt
+PAIRS = [("A man rides.", "Ein Mann fährt."), ("Two dogs play.", "Zwei Hunde spielen.")] * 9
 
-    folder = tmp_path_factory.mktemp("world")
-    pairs = [("A man rides.", "Ein Mann fährt."), ("Two dogs play.", "Zwei Hunde spielen.")] * 9
-    (folder / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), "utf-8")
-    (folder / "train.txt").write_text("".join(f"{a}\n{b}\n" for a, b in pairs), "utf-8")
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with the corpora that the pages speak of."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), "utf-8")
+    (folder / "train.txt").write_text("".join(f"{a}\n{b}\n" for a, b in PAIRS), "utf-8")
     for side, name in enumerate(("train.en.gz", "train.de.gz")):
         with gzip.open(folder / name, "wt", encoding="utf-8") as file:
-            file.writelines(f"{pair[side]}\n" for pair in pairs)
-    lines = [text for pair in pairs for text in pair]
+            file.writelines(f"{pair[side]}\n" for pair in PAIRS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(corpus, tmp_path_factory):
+    """The same with a run and an export, which the pages have made before."""
+    import keras_transformer as kt
+
+    folder = shutil.copytree(corpus, tmp_path_factory.mktemp("world"), dirs_exist_ok=True)
+    lines = [text for pair in PAIRS for text in pair]
     tokenizer = kt.SentencePieceTokenizer.train(lines, 60)
     config = kt.TransformerConfig(
         vocab_size=tokenizer.vocab_size, **SIZES, **tokenizer.special_ids._asdict()
@@ -97,10 +106,11 @@ PAGES = [name if name.endswith(".md") else f"docs/{name}.md" for name in RUN]
 @pytest.mark.parametrize(
     "name", [PAGES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:])]
 )
-def test_python_of_a_page_runs(name, texts, world, tmp_path, monkeypatch):
+def test_python_of_a_page_runs(name, texts, request, tmp_path, monkeypatch):
     """From top to bottom, in one process, beside the files that the page speaks of."""
     skipped = shutil.ignore_patterns("device") if name in WRITES_DEVICE else None
-    shutil.copytree(world, tmp_path, ignore=skipped, dirs_exist_ok=True)
+    before = request.getfixturevalue("corpus" if name == "README.md" else "world")
+    shutil.copytree(before, tmp_path, ignore=skipped, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PRESETS, "tiny", SIZES)  # the same calls, seconds of compilation less
     names = {"__name__": "page"}

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,20 @@ def test_setup_names_every_package_on_disk(repo_root):
     on_disk = {".".join(folder.relative_to(repo_root).parts) for folder in folders}
     assert sorted(listed) == sorted(on_disk)
     assert set(listed) >= {*PUBLIC}
+
+
+def test_links_of_the_description_are_absolute_for_a_package_index(repo_root, monkeypatch):
+    given = {}
+    monkeypatch.setattr("setuptools.setup", given.update)
+    readme = (repo_root / "README.md").read_text(encoding="utf-8")
+    runpy.run_path(str(repo_root / "setup.py"))
+    assert given["long_description"] == readme
+    monkeypatch.setenv("KERAS_TRANSFORMER_REPOSITORY", "https://example.org/us/it/")
+    runpy.run_path(str(repo_root / "setup.py"))
+    targets = re.findall(r"\]\(([^)]+)\)", given["long_description"])
+    assert "https://example.org/us/it/raw/main/docs/path.svg" in targets
+    assert "https://example.org/us/it/blob/main/docs/benchmarks.md#batch-decoding" in targets
+    assert all(target.startswith("https://") for target in targets)
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):

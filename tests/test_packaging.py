@@ -119,10 +119,12 @@ def test_the_metadata_of_the_wheel(wheel):
 DISTRIBUTIONS = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
+    "compose_spec": "compose-spec",
     "deep_translator": "deep-translator",
     "fontTools": "fonttools",
     "google": "protobuf",
     "grpc": "grpcio",
+    "kubernetes_validate": "kubernetes-validate",
     "litert_quantizer": "litert-quantizer",
     "official": "tf-models-official",
     "prometheus_client": "prometheus-client",
@@ -132,6 +134,7 @@ DISTRIBUTIONS = {
     "tensorflow_text": "tensorflow-text",
     "tf_keras": "tf-keras",
     "tomli_w": "tomli-w",
+    "yaml": "pyyaml",
 }
 
 

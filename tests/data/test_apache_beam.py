@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import ParallelCorpus, apache_beam
-from keras_transformer.data.apache_beam import _WriteShard, prepare_with_beam
+from keras_transformer.data.apache_beam import _Write, prepare_with_beam
 from keras_transformer.data.preparation import prepare
 from keras_transformer_runner.atomic import TargetInUseError, locked
 from keras_transformer_runner.tokenizers import BytesTokenizer
@@ -29,7 +29,7 @@ def contents(folder):
 @needs_beam
 @pytest.mark.parametrize("compression", [None, "GZIP"])
 def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
-    monkeypatch.setattr("keras_transformer.data.apache_beam._CHUNK", 7)
+    monkeypatch.setattr("keras_transformer.data.apache_beam.CHUNK", 7)
     lines = [b"abc"[: i % 4] + b"\t" + b"xyzxyzxyz"[: i % 11] for i in range(60)]
     lines[5:7] = b"\xff\ta", b"no tab"
     path = tmp_path / "pairs.tsv"
@@ -65,7 +65,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
 
 def test_workers_may_write_the_same_shard(tmp_path):
     """At once, or when another has been given up; what the slower one leaves is in nobody's way."""
-    write = _WriteShard(str(tmp_path), 2, None, 9)
+    write = _Write(str(tmp_path), 2, None, 9)
     row = np.arange(5, 8, dtype=np.int32).tobytes()
     group = 1, [[(number, row, row) for number in range(500)]]
     threads = [threading.Thread(target=write, args=(group,)) for _ in range(4)]

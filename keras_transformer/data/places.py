@@ -69,14 +69,18 @@ def status(path):
     return found.length, found.mtime_nsec, 0
 
 
-def is_file(path):
-    """Whether there is a file at a path."""
+def size(path):
+    """The bytes of a file; `None` if there is no file at the path."""
     if not is_remote(path):
-        return os.path.isfile(path)
+        return os.path.getsize(path) if os.path.isfile(path) else None
     import tensorflow as tf
 
-    with reached(path):
-        return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+    try:
+        with reached(path):
+            found = tf.io.gfile.stat(path)
+    except FileNotFoundError:
+        return None
+    return None if found.is_directory else found.length
 
 
 @contextlib.contextmanager
@@ -117,7 +121,7 @@ def near(folder, names):
 
     copy = tempfile.TemporaryDirectory()
     for name in names:
-        if is_file(path := path_in(folder, name)):
+        if size(path := path_in(folder, name)) is not None:
             with reached(path):
                 tf.io.gfile.copy(path, os.path.join(copy.name, name), overwrite=True)
     return _Near(copy.name, copy)
@@ -179,7 +183,7 @@ def check_empty(folder, what):
     import tensorflow as tf
 
     with reached(folder):
-        found = tf.io.gfile.glob(path_in(folder, "*"))
+        found = tf.io.gfile.listdir(folder) if tf.io.gfile.exists(folder) else []
         if found:
             raise FileExistsError(
                 f"{what} needs a new folder; one that has no index was left by a process that "
@@ -193,6 +197,6 @@ def _remove(folder, names):
 
     for name in names:
         path = path_in(folder, name)
-        if is_file(path):
+        if size(path) is not None:
             with reached(path):
                 tf.io.gfile.remove(path)

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from keras_transformer.data.places import is_file, path_in, status
+from keras_transformer.data.places import path_in, size
 from keras_transformer_runner.integrity import check_file, check_seal, read_json, sealed
 from keras_transformer_runner.tokenizers.base import SpecialIds
 from keras_transformer_runner.tokenizers.files import SUFFIXES, find_tokenizer
@@ -157,13 +157,13 @@ def _are_counts(values):
 def _check_files(folder, near, fields):
     for shard in fields["shards"]:
         path = path_in(folder, shard["file"])
-        if not is_file(path):
+        if (found := size(path)) is None:
             raise FileNotFoundError(
                 f"every shard must be in the folder. Received: {folder} without {shard['file']}"
             )
-        if "bytes" in shard and (size := status(path)[0]) != shard["bytes"]:
+        if found != shard.get("bytes", found):
             raise ValueError(
-                f"a shard must be as {INDEX} says. Received: {path} with {size} "
+                f"a shard must be as {INDEX} says. Received: {path} with {found} "
                 f"bytes, expected {shard['bytes']}"
             )
     for name, expected in tokenizer_fingerprints(fields).items():

@@ -107,11 +107,15 @@ def report(name, chip, chips):
     from accelerator_programs.chips import CHIPS
     from jax.experimental import topologies
 
+    from keras_transformer.layers.lowering.tracing import traced
+
     topology = CHIPS[chip].topologies[chips]
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     start = time.monotonic()
+    devices = described.devices[:chips]
     make = compiled_training if name in TRAINING else compiled_search
-    program, figures = make(name, described.devices[:chips])
+    with traced(tpu_chips=_chips(devices)):  # else JAX would be asked, which has a CPU
+        program, figures = make(name, devices)
     text, memory, cost = program.as_text(), program.memory_analysis(), program.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
     if path := os.environ.get("HLO_FILE"):
@@ -135,6 +139,15 @@ def report(name, chip, chips):
         "versions": {one: importlib.metadata.version(one) for one in ("jax", "libtpu", "keras")},
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def _chips(devices):
+    import numpy as np
+    from jax.sharding import Mesh
+
+    from keras_transformer.layers.lowering.attention_kernels import Chips
+
+    return Chips(Mesh(np.array(devices), ("batch",)), "batch") if len(devices) > 1 else Chips()
 
 
 def _like(value, sharding):

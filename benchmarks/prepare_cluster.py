@@ -223,7 +223,10 @@ def _contents(folder):
 
 
 def _table(steps):
-    lines = ["| | pairs | seconds | pairs a second of a core | same bytes |", "|---|---|---|---|---|"]
+    lines = [
+        "| | pairs | seconds | pairs a second of a core | same bytes |",
+        "|---|---|---|---|---|",
+    ]
     for name, step in steps.items():
         used = step.get("processor_seconds")
         rate = f"{step['pairs'] / used:,.0f}" if used else ""

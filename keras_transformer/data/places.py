@@ -8,7 +8,9 @@ time writes it.
 import contextlib
 import os
 import pathlib
+import shutil
 import tempfile
+import weakref
 
 from keras_transformer_runner.atomic import write_file
 
@@ -102,10 +104,12 @@ def open_bytes(path):
 
 
 class _Near:
-    """`path`, a folder of this machine; where it is a copy, it lives as long as this object."""
+    """`path`, a folder of this machine; a copy goes with this object."""
 
-    def __init__(self, path, copy=None):
-        self.path, self._copy = pathlib.Path(path), copy
+    def __init__(self, path, *, is_copy=False):
+        self.path = pathlib.Path(path)
+        if is_copy:
+            weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
 
 def near(folder, names):
@@ -119,12 +123,12 @@ def near(folder, names):
         return _Near(folder)
     import tensorflow as tf
 
-    copy = tempfile.TemporaryDirectory()
+    copy = _Near(tempfile.mkdtemp(), is_copy=True)
     for name in names:
         if size(path := path_in(folder, name)) is not None:
             with reached(path):
-                tf.io.gfile.copy(path, os.path.join(copy.name, name), overwrite=True)
-    return _Near(copy.name, copy)
+                tf.io.gfile.copy(path, os.fspath(copy.path / name), overwrite=True)
+    return copy
 
 
 def put(path, write):

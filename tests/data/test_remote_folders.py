@@ -1,29 +1,25 @@
 """Prepared corpora where `tf.io.gfile` reaches them: TensorFlow's file system in memory."""
 
 import importlib.util
-import json
-import sys
 import uuid
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.data import (
-    ParallelCorpus,
     PreparedCorpus,
     evaluation_batches,
     open_corpus,
+    places,
     prepare,
     prepare_with_beam,
     training_batches,
 )
-from keras_transformer.data import places
 from keras_transformer_runner.tokenizers import BytesTokenizer
 
 PAIRS = [("abcdefgh"[i % 8 :], "hgfedcba"[: i % 5]) for i in range(97)]
 OPTIONS = {"max_length": 8, "shards": 3, "seed": 2}
-pytestmark = pytest.mark.filterwarnings("default")  # what Apache Beam itself warns of
+warned_by_beam = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture
@@ -44,6 +40,12 @@ def contents(folder):
     return read
 
 
+def overwrite(path, content):
+    tf.io.gfile.remove(path)  # the file system in memory appends to what is there
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(content)
+
+
 def arrays(batches):
     return [[x.numpy().tolist() for x in (*inputs.values(), labels)] for inputs, labels in batches]
 
@@ -58,6 +60,7 @@ def test_prepare_writes_the_same_bytes(folder, tmp_path, compression):
     assert list(remote.decoded()) == list(PreparedCorpus(tmp_path / "local").decoded())
 
 
+@warned_by_beam
 @pytest.mark.skipif(not importlib.util.find_spec("apache_beam"), reason="needs apache-beam")
 def test_beam_writes_the_same_bytes(folder, local):
     prepare_with_beam(PAIRS, BytesTokenizer(), folder, **OPTIONS)
@@ -81,12 +84,10 @@ def test_a_shard_that_has_changed_is_refused(folder):
     with tf.io.gfile.GFile(path, "rb") as file:
         content = bytearray(file.read())
     content[20] ^= 1
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(bytes(content))
+    overwrite(path, bytes(content))
     with pytest.raises(ValueError, match=f"a shard must be as prepared.json says.*{path}: sha256"):
         list(remote.decoded())
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(b"short")
+    overwrite(path, b"short")
     with pytest.raises(ValueError, match="with 5 bytes, expected"):
         PreparedCorpus(folder)
     tf.io.gfile.remove(path)
@@ -103,6 +104,7 @@ def test_the_index_is_written_last(folder, monkeypatch):
     assert copied[-1] == f"{folder}/prepared.json" and len(copied) == 5
 
 
+@warned_by_beam
 @pytest.mark.parametrize("write", [prepare, prepare_with_beam])
 def test_nothing_is_left_of_a_failure(folder, write):
     if write is prepare_with_beam:

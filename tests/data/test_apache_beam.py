@@ -1,5 +1,7 @@
 """The pipeline of Apache Beam writes the folder that `prepare` writes, byte for byte."""
 
+import functools
+import gzip
 import importlib.util
 import json
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 from keras_transformer.data import ParallelCorpus, apache_beam
 from keras_transformer.data.apache_beam import _Write, prepare_with_beam
+from keras_transformer.data.corpus_parts import corpus_parts
 from keras_transformer.data.preparation import prepare
 from keras_transformer_runner.atomic import TargetInUseError, locked
 from keras_transformer_runner.tokenizers import BytesTokenizer
@@ -41,6 +44,24 @@ def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert set(prepared.skipped) == {"empty", "too_long", "invalid_utf8", "no_tab"}
     assert min(prepared.skipped.values()) > 0 and len(prepared) > 20
+
+
+@needs_beam
+@pytest.mark.parametrize("packed", [False, True])
+def test_parts_are_read_by_themselves(tmp_path, monkeypatch, packed):
+    """Or one after the other where the file is packed; the numbers are those of its lines."""
+    cut = functools.partial(corpus_parts, pairs=11)
+    monkeypatch.setattr("keras_transformer.data.apache_beam.corpus_parts", cut)
+    path = tmp_path / "pairs.tsv"
+    lines = [f"{'abc' * (i % 3)}\t{'xy' * (i % 7)}\n" for i in range(60)] + ["no tab"]
+    content = "".join(lines).encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    corpus = ParallelCorpus(path, invalid="skip")
+    assert len(cut(corpus)) == (1 if packed else 6)
+    options = {"max_length": 9, "shards": 3, "seed": 2}
+    prepare(corpus, BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam(corpus, BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 @needs_beam

@@ -146,7 +146,7 @@ def _run(apache_beam, options, corpus, tokenizers, place, max_length, shards, se
 
 
 def _chunks(corpus):
-    """Lists of `(number, source, target)`; with a last, empty one the faults of reading, as a dict."""
+    """Lists of `(number, source, target)`; with a last, empty one the faults, as a dict."""
     faults = Faults()
     pairs = iter(numbered_pairs(corpus, faults))
     while chunk := list(itertools.islice(pairs, CHUNK)):

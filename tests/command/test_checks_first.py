@@ -210,5 +210,8 @@ def test_a_remote_folder_is_prepared_and_a_run_stays_on_this_machine(fails, tmp_
     assert "needs a new folder" in fails("prepare", folder, *source)
     assert "'none' not implemented" in fails("prepare", "none://bucket/prepared", *source)
     experiment = tmp_path / "experiment.toml"
-    experiment.write_text(f'[data]\nsource = "{folder}"\n')
+    experiment.write_text(
+        f'[data]\nsource = "{folder}"\n[model]\npreset = "tiny"\n'
+        "[training]\nbatch_tokens = 64\nmax_epochs = 1\n"
+    )
     assert "a folder of this machine" in fails("train", experiment, "gs://bucket/run")

@@ -23,7 +23,10 @@ def test_paths_are_relative_to_the_file(path):
 
 def test_remote_folders_and_datasets_are_no_paths_of_this_machine(tmp_path):
     path = tmp_path / "experiment.toml"
-    path.write_text('[data]\nsource = "gs://bucket/prepared"\nvalid_source = "tfds:a/b"\n')
+    path.write_text(
+        '[data]\nsource = "gs://bucket/prepared"\nvalid_source = "tfds:a/b"\n'
+        '[model]\npreset = "tiny"\n[training]\nbatch_tokens = 64\nmax_epochs = 1\n'
+    )
     experiment = Experiment.load(path)
     assert experiment.data.source == "gs://bucket/prepared"
     assert experiment.data.valid_source == "tfds:a/b"

@@ -43,16 +43,16 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         corpus, tokenizer = _inputs(arguments, scratch)
+        first = arguments.keep or scratch / "prepare"
         with _parts_of(arguments.part):
             for name, step in _steps(arguments).items():
-                report["steps"][name] = found = step(corpus, tokenizer, scratch / name)
-                found["same"] = _contents(scratch / name) == _contents(scratch / "prepare")
+                folder = scratch / name if report["steps"] else first
+                report["steps"][name] = found = step(corpus, tokenizer, folder)
+                found["same"] = _contents(folder) == _contents(first)
                 say(f"{name}: {found}")
-        if arguments.keep:
-            os.rename(scratch / "prepare", arguments.keep)
+                if arguments.out:
+                    write_json(arguments.out, report)
     print(_table(report["steps"]))
-    if arguments.out:
-        write_json(arguments.out, report)
     return int(not all(step["same"] for step in report["steps"].values()))
 
 

@@ -13,7 +13,8 @@ Nothing is measured on a chip. One line an assumption:
 - Beyond the chips that one fabric joins (256 v5e, 8 H100), the ring goes at most at the rate at
   which all of them together reach the network.
 - Pairs a step: target positions of the batch x the share that is no padding / positions a pair.
-- Input: cores that read and batch as many pairs as the chips train on.
+- Input: cores that read and batch as many pairs as all chips train on. Each process of a run
+  makes all batches and takes its rows, so each needs that many.
 
 Prices change: give them, in any currency, an hour of a chip.
 """
@@ -113,7 +114,7 @@ def main():
 
 _HEAD = (
     "| model, chips | by FLOPs, HBM, interconnect (ms) | bound | target positions a step "
-    "| pairs a second | hours | hours x chips | price | input cores a chip |"
+    "| pairs a second | hours | hours x chips | price | input cores |"
 )
 
 
@@ -131,7 +132,7 @@ def _row(arguments, step, model, chip, chips):
         f"{hours:,.1f}",
         f"{hours * chips:,.0f}",
         "" if price is None else f"{hours * chips * price:,.0f}",
-        f"{pairs / chips / arguments.input_rate:.2f}" if arguments.input_rate else "",
+        f"{pairs / arguments.input_rate:.2f}" if arguments.input_rate else "",
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -81,12 +81,15 @@ class CrossAttention(MultiHeadAttention):
     ) -> Tensor:
         sizes = self._sizes(query, value)
         mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
-        is_chunked = self.attention_chunk is not None and not return_attention_scores
+        way, is_whole = self._attend, not return_attention_scores
+        if is_whole and self.attention_chunk is not None:
+            way, is_whole = self._attend_in_chunks, False
         states = self.query_projection(query), *self._project_memory(value, key)
-        if not (is_chunked or return_attention_scores) and (kernel := kernel_of(self, sizes, mask)):
+        if is_whole and (kernel := kernel_of(self, sizes, mask)):
             return self.output_projection(kernel(states, training))
         states = [split_heads(one, self.num_heads) for one in states]
-        way = self._attend_in_chunks if is_chunked else self._attend
+        if is_whole and self._can_be_fused(states, mask, training):
+            way = self._attend_fused
         context_BNTU, weights_BNTS = way(*states, mask, training)
         output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTS) if return_attention_scores else output_BTD

@@ -29,6 +29,7 @@ from keras_transformer.layers.chunked_attention import attend_in_chunks, attend_
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lowering.attention_kernels import kernel_of
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
+from keras_transformer.layers.lowering.fused_attention import attend_fused, fits
 from keras_transformer.layers.lowering.head_layout import layout_by_head, project_by_head
 from keras_transformer.layers.lowering.tracing import at_run_time
 from keras_transformer.layers.masks import AttentionMask
@@ -75,6 +76,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         self.attention_chunk = attention_chunk
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.fused = None  # set by `training.fuse_attention`
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
@@ -111,6 +113,17 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         states, options = (query_BNTH, key_BNSH, value_BNSU), self._attend_options(training)
         chunk, recompute = self.attention_chunk, bool(training)
         return attend_in_chunks(*states, mask, chunk, recompute, **options), None
+
+    def _attend_fused(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
+        """The same context in one kernel of the device, and no weights."""
+        lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
+        visible, _ = mask.mask_and_bias(*map(ops.arange, lengths))
+        states, how = (query_BNTH, key_BNSH, value_BNSU), (mask.causal, self.attention_score)
+        return attend_fused(self.fused, states, visible, *how), None
+
+    def _can_be_fused(self, states, mask, training):
+        drops = training and self.dropout > 0
+        return self.fused and not drops and fits(self.fused, states, mask, self.attention_score)
 
     def _attend_options(self, training):
         seed = self.dropout_layer.next_seed(training)
@@ -254,11 +267,14 @@ class MultiHeadSelfAttention(MultiHeadAttention):
     ) -> Tensor:
         mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
         way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
-        if way == self._attend and not (return_attention_scores or self.rotary):
+        is_whole = way == self._attend and not return_attention_scores
+        if is_whole and not self.rotary:
             kernel = kernel_of(self, self._sizes(inputs, inputs), mask)
             if kernel:
                 return self.output_projection(kernel([self.query_key_value(inputs)], training))
         states = self._project(inputs, at_run_time(ops.arange(ops.shape(inputs)[1])))
+        if is_whole and self._can_be_fused(states, mask, training):
+            way = self._attend_fused
         context_BNTU, weights_BNTT = way(*states, mask, training)
         output_BTD = self.output_projection(merge_heads(context_BNTU))
         return (output_BTD, weights_BNTT) if return_attention_scores else output_BTD

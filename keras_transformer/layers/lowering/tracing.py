@@ -89,6 +89,11 @@ def at_run_time(values):
     return values if zero is None else values + ops.cast(zero, values.dtype)
 
 
+def is_of_fixed_length() -> bool:
+    """Whether the graph is one of LiteRT's whose sizes are all known."""
+    return _TRACING.get().zero is not None
+
+
 def filled(shape, value, dtype):
     """A tensor of equal numbers, likewise."""
     zero = _TRACING.get().zero

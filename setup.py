@@ -43,6 +43,8 @@ SERVING = ["tensorflow-serving-api>=2.20,<2.22", "grpcio<2"]
 # importlib_resources: what tensorflow-datasets imports without asking for it.
 TFDS = ["tensorflow-datasets<5", "importlib_resources<8"]
 BEAM = ["apache-beam<3"]
+# A runner of it for several machines.
+BEAM_DASK = ["apache-beam[dask]<3", "dask<2027", "distributed<2027"]
 # The other runtime that our weights are written for.
 CTRANSLATE2 = ["ctranslate2<5"]
 # Where sentences end, for whole texts.
@@ -66,6 +68,7 @@ EXTRAS = {
     "serving": SERVING,
     "tfds": TFDS,
     "beam": BEAM,
+    "beam-dask": BEAM_DASK,
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
     "sentences": SENTENCES,
@@ -87,7 +90,7 @@ EXTRAS = {
     + ["libretranslatepy<3", "deep-translator<2"]
     + SERVING
     + TFDS
-    + BEAM
+    + BEAM_DASK
     + TF_MODELS,
 }
 

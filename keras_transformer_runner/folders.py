@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import re
 
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")  # `pathlib` leaves one slash; not a Windows drive
 # By the files that tell.
 _KINDS = {
     ("experiment.toml",): "a run folder of `train`",
@@ -35,6 +37,8 @@ def check_new_folder(path, what):
 
 def check_writable(path):
     """Raises an `OSError` if nothing can be made at `path`, which need not exist."""
+    if _URL.match(str(path)):
+        raise OSError(f"an output must be in a folder of this machine. Received: {path}")
     path = pathlib.Path(path).absolute()
     parent = next(parent for parent in path.parents if parent.exists())
     if not parent.is_dir():

@@ -10,8 +10,8 @@ import weakref
 import zlib
 from collections.abc import Iterator
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Control characters at which some reader or terminal begins a line.
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")
@@ -94,7 +94,7 @@ def read_text(path: os.PathLike | str) -> str:
     if lines:
         _check_encoding(lines[0], path)
     try:
-        return b"".join(lines).removeprefix(_BYTE_ORDER_MARK).decode("utf-8")
+        return b"".join(lines).removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"text must be UTF-8. Received: {_display(path)}: {error}") from error
 
@@ -106,7 +106,7 @@ def read_byte_lines(path, *, plain=False):
         for number, line in enumerate(_raw_lines(file, path), start=1):
             if number == 1:
                 _check_encoding(line, path)
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+                line = line.removeprefix(BYTE_ORDER_MARK)
             if plain and not has_tab and b"\t" in line:
                 has_tab = True
                 warnings.warn(
@@ -159,7 +159,7 @@ def _unpacked(file):
     """`file`, or what is packed in it."""
     # Not every stream that stands in for standard input can be peeked at.
     magic = file.peek(2)[:2] if hasattr(file, "peek") else b""
-    return gzip.open(file) if magic == _GZIP_MAGIC else file
+    return gzip.open(file) if magic == GZIP_MAGIC else file
 
 
 def _standard_input():

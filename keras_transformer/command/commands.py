@@ -39,6 +39,7 @@ def tokenizer(arguments):
 
 def prepare(arguments):
     from keras_transformer import data
+    from keras_transformer.data.places import is_remote
     from keras_transformer.data.preparation import KIND
     from keras_transformer_runner.atomic import check_unheld
     from keras_transformer_runner.tokenizers import load_tokenizer
@@ -57,9 +58,10 @@ def prepare(arguments):
         write = data.prepare_with_beam
         options["options"] = beam_pipeline_options(arguments.beam)
     tokenizer = load_tokenizer(arguments.tokenizer)
-    check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
-    check_new_folder(arguments.output, KIND)
-    check_writable(arguments.output)
+    if not is_remote(arguments.output):
+        check_unheld(arguments.output)  # first: it removes a lock that a finished one has left
+        check_new_folder(arguments.output, KIND)
+        check_writable(arguments.output)
     start_tensorflow()
     made = write(corpus, tokenizer, arguments.output, **options)
     print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")

@@ -1,5 +1,6 @@
 """`prepare` as a pipeline of Apache Beam, on any of its runners."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,19 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.data.corpus import Corpus, numbered_pairs
+from keras_transformer.data.corpus_parts import corpus_parts
 from keras_transformer.data.faults import Faults
+from keras_transformer.data.places import is_remote, open_bytes, path_in, put, remote_folder
 from keras_transformer.data.preparation import KIND, check_options, corpus_name, finish, rows
-from keras_transformer.data.shard_index import shard_file
+from keras_transformer.data.shard_index import INDEX, shard_file
 from keras_transformer.data.shards import PreparedCorpus, ShardWriter, shard_of
-from keras_transformer.data.tokenized import tokenize_chunk
-from keras_transformer_runner.atomic import new_folder, scratch_folder, write_file
+from keras_transformer.data.tokenized import CHUNK, tokenize_chunk
+from keras_transformer_runner.atomic import new_folder, scratch_folder
 from keras_transformer_runner.tokenizers.base import Tokenizer, check_special_ids
 from keras_transformer_runner.tokenizers.files import load_tokenizer
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-_CHUNK = 1024  # pairs that travel together
 _FAULTS = "faults.json"
 _ENTRY = "entry-{}.json"
 
@@ -43,14 +45,16 @@ def prepare_with_beam(
 ) -> PreparedCorpus:
     """Writes the folder that `prepare` writes, byte for byte, by a pipeline of Apache Beam.
 
-    The corpus is read by one worker, line by line; tokenizing and writing are spread over all. A
-    worker holds the shard that it writes.
+    Plain files of lines are cut into parts, which are read by all workers, after this process has
+    searched them once for where lines begin; any other corpus is read by one worker. Tokenizing
+    and writing are spread over all. A worker holds the shard that it writes.
 
     Args:
         corpus: As in `prepare`, but it must be one that can be pickled and read anywhere: not
             standard input, no generator.
         tokenizer: As in `prepare`, as are the other arguments.
-        folder: The folder to make, where all workers can write.
+        folder: The folder to make, where all workers can write: a network file system, or what
+            `tf.io.gfile` reaches, as in `prepare`.
         options: `apache_beam.options.pipeline_options.PipelineOptions`, with the runner;
             `None` for Apache Beam's own choice.
 
@@ -92,41 +96,49 @@ def prepare_with_beam(
     tokenizers = tokenizer, target_tokenizer or tokenizer
     check_special_ids(*tokenizers)
     # A worker that the runner has given up may still write parts: they stay out of the folder.
-    with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
+    with _places(folder, shards) as (parts, temporary):
         _run(apache_beam, options, corpus, tokenizers, parts, max_length, shards, seed, compression)
-        faults = Faults(**_read(parts / _FAULTS))
-        entries = [_read(parts / _ENTRY.format(shard)) for shard in range(shards)]
-        for entry in entries:
-            os.rename(parts / entry["file"], temporary / entry["file"])
+        faults = Faults(**_read_json(path_in(parts, _FAULTS)))
+        entries = [_read_json(path_in(parts, _ENTRY.format(shard))) for shard in range(shards)]
+        if not is_remote(folder):
+            for entry in entries:
+                os.rename(parts / entry["file"], temporary / entry["file"])
         fields = {"max_length": max_length, "seed": seed, "compression": compression}
         finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **fields)
     return PreparedCorpus(folder)
 
 
+@contextlib.contextmanager
+def _places(folder, shards):
+    """Yields where workers write, and the folder of the small files, which appears at the end.
+
+    In an object store, where a rename is a copy, workers write the shards where they stay.
+    """
+    if not is_remote(folder):
+        with new_folder(folder, what=KIND) as temporary, scratch_folder(folder) as parts:
+            yield parts, temporary
+        return
+    parts = [_FAULTS, *map(_ENTRY.format, range(shards))]
+    names = [shard_file(shard, shards) for shard in range(shards)]
+    with remote_folder(folder, names, last=INDEX, what=KIND, passing=parts) as temporary:
+        yield folder, temporary
+
+
 def _run(apache_beam, options, corpus, tokenizers, place, max_length, shards, seed, compression):
+    """One chain without tagged outputs and side inputs, which not every runner has."""
     tokenize = _Tokenize([each.to_bytes() for each in tokenizers], max_length, shards, seed)
-    write = _WriteShard(str(place), shards, compression, max_length)
+    write = _Write(str(place), shards, compression, max_length)
+    parts = corpus_parts(corpus)
+    read, spread = "Read" >> apache_beam.FlatMap(_chunks), "Spread" >> apache_beam.Reshuffle()
+    # Parts are spread over the workers before they are read; a corpus that is one, after.
+    steps = (spread, read) if len(parts) > 1 else (read, spread)
     with apache_beam.Pipeline(options=options) as pipeline:
-        read = (
-            pipeline
-            | "Corpus" >> apache_beam.Create([corpus])
-            | "Read" >> apache_beam.FlatMap(_chunks).with_outputs("faults", main="pairs")
-        )
-        tokenized = (
-            read.pairs
-            | "Spread" >> apache_beam.Reshuffle()
-            | "Tokenize" >> apache_beam.FlatMap(tokenize).with_outputs("faults", main="rows")
-        )
+        chunks = pipeline | "Parts" >> apache_beam.Create(parts) | steps[0] | steps[1]
+        tokenized = chunks | "Tokenize" >> apache_beam.FlatMap(tokenize)
+        # A shard without a pair is a file all the same, and the faults are one when there is none.
+        every = [(key, []) for key in range(shards + 1)]
         _ = (
-            (read.faults, tokenized.faults)
-            | "Both" >> apache_beam.Flatten()
-            | "Count" >> apache_beam.CombineGlobally(_merged)
-            | "Report" >> apache_beam.Map(_write, str(place / _FAULTS))
-        )
-        # A shard without a pair is a file all the same.
-        every = pipeline | "Shards" >> apache_beam.Create([(shard, []) for shard in range(shards)])
-        _ = (
-            (tokenized.rows, every)
+            (tokenized, pipeline | "Every" >> apache_beam.Create(every))
             | "All" >> apache_beam.Flatten()
             | "Group" >> apache_beam.GroupByKey()
             | "Write" >> apache_beam.Map(write)
@@ -134,19 +146,17 @@ def _run(apache_beam, options, corpus, tokenizers, place, max_length, shards, se
 
 
 def _chunks(corpus):
-    """Lists of `(number, source, target)`, and behind them the faults of reading as a dict."""
-    from apache_beam.pvalue import TaggedOutput
-
+    """Lists of `(number, source, target)`; with a last, empty one the faults, as a dict."""
     faults = Faults()
     pairs = iter(numbered_pairs(corpus, faults))
-    while chunk := list(itertools.islice(pairs, _CHUNK)):
-        yield chunk
-    yield TaggedOutput("faults", dataclasses.asdict(faults))
+    while chunk := list(itertools.islice(pairs, CHUNK)):
+        yield chunk, {}
+    yield [], dataclasses.asdict(faults)
 
 
 @dataclasses.dataclass
 class _Tokenize:
-    """Pairs to `(shard, [(number, source bytes, target bytes), ...])` and faults.
+    """Pairs to `(shard, [(number, source bytes, target bytes), ...])`; faults have the last key.
 
     It travels as bytes; a worker makes the tokenizers when it first needs them.
     """
@@ -169,10 +179,14 @@ class _Tokenize:
                 tokenizers.append(load_tokenizer(path))
         return tokenizers
 
-    def __call__(self, pairs):
-        from apache_beam.pvalue import TaggedOutput
+    def __call__(self, chunk):
+        pairs, faults = chunk
+        faults = Faults(**faults)
+        yield from self._rows(pairs, faults).items() if pairs else ()
+        if faults.counts:
+            yield self.shards, [dataclasses.asdict(faults)]
 
-        faults = Faults()
+    def _rows(self, pairs, faults):
         numbers, *columns = tokenize_chunk(pairs, self._tokenizers, self.max_length, faults)
         shards = shard_of(numbers, self.shards, self.seed).tolist()
         of_shard = {}
@@ -181,13 +195,12 @@ class _Tokenize:
         ):
             row = number, source.tobytes(), target.tobytes()
             of_shard.setdefault(shard, []).append(row)
-        yield from of_shard.items()
-        yield TaggedOutput("faults", dataclasses.asdict(faults))
+        return of_shard
 
 
 @dataclasses.dataclass
-class _WriteShard:
-    """Writes the pairs of a shard in their order, and the shard's entry of the index."""
+class _Write:
+    """Writes the pairs of a shard in their order, and the shard's entry of the index; or faults."""
 
     place: str
     shards: int
@@ -195,20 +208,26 @@ class _WriteShard:
     max_length: int
 
     def __call__(self, group):
-        shard, parts = group
+        key, parts = group
+        values = itertools.chain.from_iterable(parts)
+        if key == self.shards:
+            _write_json(_merged(values), path_in(self.place, _FAULTS))
+        else:
+            self._write_shard(key, values)
+
+    def _write_shard(self, shard, rows):
         name = shard_file(shard, self.shards)
-        path = pathlib.Path(self.place) / name
         entries = []
 
         def write(temporary):
             writer = ShardWriter(temporary, name, self.compression, self.max_length)
-            for _, *sides in sorted(itertools.chain.from_iterable(parts)):
+            for _, *sides in sorted(rows):
                 writer.write(*(np.frombuffer(side, np.int32) for side in sides))
             entries.append(writer.close())
 
         # A runner may give the same shard to two workers, which write the same.
-        write_file(path, write, lock=False)
-        _write(*entries, path.with_name(_ENTRY.format(shard)))
+        put(path_in(self.place, name), write)
+        _write_json(*entries, path_in(self.place, _ENTRY.format(shard)))
 
 
 def _merged(parts):
@@ -219,9 +238,10 @@ def _merged(parts):
     return dataclasses.asdict(faults)
 
 
-def _write(value, path):
-    write_file(path, lambda temporary: temporary.write_text(json.dumps(value)), lock=False)
+def _write_json(value, path):
+    put(path, lambda temporary: temporary.write_text(json.dumps(value)))
 
 
-def _read(path):
-    return json.loads(path.read_bytes())
+def _read_json(path):
+    with open_bytes(path) as file:
+        return json.loads(file.read())

@@ -182,9 +182,12 @@ def decoded(line, place):
         ) from error
 
 
-def parsed_pairs(items, parse, invalid, faults):
-    """Yields `(number, source, target)` of what `parse(item, number)` gives for each item."""
-    for number, item in enumerate(items, start=1):
+def parsed_pairs(items, parse, invalid, faults, first=1):
+    """Yields `(number, source, target)` of what `parse(item, number)` gives for each item.
+
+    `first` is the number of the first.
+    """
+    for number, item in enumerate(items, start=first):
         try:
             source, target = parse(item, number)
         except FaultyLine as error:
@@ -193,6 +196,15 @@ def parsed_pairs(items, parse, invalid, faults):
             faults.add(error.kind, [number])
             continue
         yield number, source, target
+
+
+def check_same_lines(corpus, counts):
+    """Raises a `ValueError` if the files of a corpus have not equally many lines, `counts`."""
+    if len(set(counts)) > 1:
+        raise ValueError(
+            "`source` and `target` must have the same number of lines. Received: "
+            f"{corpus.source} with {counts[0]} and {corpus.target} with {counts[1]} lines"
+        )
 
 
 def check_invalid(invalid):
@@ -246,10 +258,16 @@ class ParallelCorpus(Corpus):
         return file_bytes(*self.files)
 
     def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
-        lines, parse = self._aligned_lines(), self._both
-        if self.target is None:
-            lines, parse = read_byte_lines(self.source), self._columns
-        return parsed_pairs(lines, parse, self.invalid, faults)
+        lines = read_byte_lines(self.source) if self.target is None else self._aligned_lines()
+        return self.pairs_of_lines(lines, faults)
+
+    def pairs_of_lines(self, lines, faults, first=1):
+        """`numbered_pairs` of some lines as bytes, or of pairs of lines where there are two files.
+
+        `first` is the number of the first.
+        """
+        parse = self._columns if self.target is None else self._both
+        return parsed_pairs(lines, parse, self.invalid, faults, first)
 
     def _aligned_lines(self):
         sources, targets = (
@@ -258,11 +276,7 @@ class ParallelCorpus(Corpus):
         for pairs, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
             if source is None or target is None:
                 longer = pairs + 1 + sum(1 for _ in (targets if source is None else sources))
-                counts = (pairs, longer) if source is None else (longer, pairs)
-                raise ValueError(
-                    "`source` and `target` must have the same number of lines. Received: "
-                    f"{self.source} with {counts[0]} and {self.target} with {counts[1]} lines"
-                )
+                check_same_lines(self, (pairs, longer) if source is None else (longer, pairs))
             yield source, target
 
     def _both(self, lines, number):

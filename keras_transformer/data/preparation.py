@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.arguments import check_integer
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.faults import Faults
+from keras_transformer.data.places import is_remote, remote_folder
 from keras_transformer.data.shard_index import INDEX, make_index, shard_file
 from keras_transformer.data.shards import PreparedCorpus, ShardWriter, shard_of
 from keras_transformer.data.tokenized import check_not_empty, corpus_name, tokenized_chunks
@@ -42,7 +43,9 @@ def prepare(
     Args:
         corpus: A `Corpus` (standard input too: it is read once), or an iterable of pairs.
         tokenizer: A `Tokenizer`.
-        folder: The folder to make.
+        folder: The folder to make; on this machine, or where `tf.io.gfile` reaches it, such as
+            `"gs://bucket/prepared"`. There it is not renamed: the index is written last, and you
+            see to it that one process writes it.
         max_length: The most ids of a side, EOS included.
         target_tokenizer: The target's tokenizer; `tokenizer` when `None`.
         shards: How many. Training holds two in memory. When `None`: one for every 64 MiB of text
@@ -69,11 +72,11 @@ def prepare(
     shards = check_options(corpus, max_length, shards, seed, compression)
     tokenizers = tokenizer, target_tokenizer or tokenizer
     faults = Faults()
-    with new_folder(folder, what=KIND) as temporary, contextlib.ExitStack() as open_files:
+    names = [shard_file(shard, shards) for shard in range(shards)]
+    with _folder(folder, names) as temporary, contextlib.ExitStack() as open_files:
         check_special_ids(*tokenizers)
         writers = []
-        for shard in range(shards):
-            name = shard_file(shard, shards)
+        for name in names:
             writers.append(ShardWriter(temporary / name, name, compression, max_length))
             open_files.callback(writers[-1].close)
         for numbers, *columns in tokenized_chunks(corpus, tokenizers, max_length, faults):
@@ -84,6 +87,13 @@ def prepare(
         options = {"max_length": max_length, "seed": seed, "compression": compression}
         finish(temporary, corpus, tokenizer, target_tokenizer, entries, faults, **options)
     return PreparedCorpus(folder)
+
+
+def _folder(folder, names):
+    """A folder that appears whole. What is for a remote one is first made on this machine."""
+    if is_remote(folder):
+        return remote_folder(folder, names, last=INDEX, what=KIND)
+    return new_folder(folder, what=KIND)
 
 
 def finish(folder, corpus, tokenizer, target_tokenizer, entries, faults, **options):

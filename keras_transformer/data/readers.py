@@ -16,6 +16,7 @@ from keras_transformer.data.corpus import (
     parsed_pairs,
 )
 from keras_transformer.data.faults import Faults
+from keras_transformer.data.places import is_remote
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer_runner.lines import read_byte_lines
 
@@ -67,7 +68,11 @@ class JsonLinesCorpus(Corpus):
         return file_bytes(self.path)
 
     def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
-        return parsed_pairs(read_byte_lines(self.path), self._parse, self.invalid, faults)
+        return self.pairs_of_lines(read_byte_lines(self.path), faults)
+
+    def pairs_of_lines(self, lines, faults, first=1):
+        """`numbered_pairs` of some lines as bytes, the first of which has the number `first`."""
+        return parsed_pairs(lines, self._parse, self.invalid, faults, first)
 
     def _parse(self, line, number):
         place = f"{self.path}, line {number}"
@@ -187,7 +192,8 @@ def open_corpus(
 
     Args:
         source: A file; two with `target`; `"-"` for standard input; `"tfds:NAME/CONFIG"` for
-            TensorFlow Datasets; or a folder that `prepare` wrote.
+            TensorFlow Datasets; or a folder that `prepare` wrote, which may be remote
+            (`"gs://bucket/prepared"`, see `PreparedCorpus`).
         target: The target sentences, line for line, where they are in a file of their own. The
             same file as `source` again, where its name tells that it holds both sides, is none.
         format: `"lines"` (two files), `"tsv"`, `"jsonl"`, `"tfds"` or `"prepared"`. `None` takes
@@ -244,7 +250,12 @@ def holds_both(source):
     """Whether a name tells of both sides: columns, JSON lines, a dataset or a prepared corpus."""
     stem = str(source).removesuffix(".gz")
     suffixes = (*_JSON_SUFFIXES, _COLUMNS_SUFFIX)
-    return stem.startswith(_TFDS) or stem.endswith(suffixes) or os.path.isdir(source)
+    return stem.startswith(_TFDS) or stem.endswith(suffixes) or _may_be_folder(source)
+
+
+def _may_be_folder(source):
+    """Whether a name can be a prepared corpus: text is read from files of this machine only."""
+    return is_remote(source) or os.path.isdir(source)
 
 
 def _format_of(source, target):
@@ -262,6 +273,6 @@ def _format_of(source, target):
         return "lines"
     if str(source).startswith(_TFDS):
         return "tfds"
-    if os.path.isdir(source):
+    if _may_be_folder(source):
         return "prepared"
     return "jsonl" if str(source).removesuffix(".gz").endswith(_JSON_SUFFIXES) else "tsv"

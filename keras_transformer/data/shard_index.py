@@ -2,15 +2,16 @@
 
 import hashlib
 import json
-import pathlib
 
 import numpy as np
 
+from keras_transformer.data.places import path_in, size
 from keras_transformer_runner.integrity import check_file, check_seal, read_json, sealed
 from keras_transformer_runner.tokenizers.base import SpecialIds
-from keras_transformer_runner.tokenizers.files import find_tokenizer
+from keras_transformer_runner.tokenizers.files import SUFFIXES, find_tokenizer
 
 INDEX = "prepared.json"
+SMALL_FILES = (INDEX, *(f"{n}{s}" for n in ("tokenizer", "target_tokenizer") for s in SUFFIXES))
 FORMAT = 1
 _IDS = ("vocab_size", *SpecialIds._fields)
 _WHAT = "the index of a corpus that `prepare` wrote"
@@ -59,17 +60,20 @@ def _fingerprint(fields):
     return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
-def read_index(folder):
+def read_index(folder, near):
     """The fields of a folder's index, once they are known to fit together and to the files.
 
     Of the shards the sizes are compared here; what is in them, when they are read.
+
+    Args:
+        folder: Where the shards are.
+        near: Where index and tokenizers are, on this machine.
 
     Raises:
         FileNotFoundError: if there is no index, or a file that it lists is missing.
         ValueError: if the index cannot be right, or a file is not what it lists.
     """
-    folder = pathlib.Path(folder)
-    path = folder / INDEX
+    path = near / INDEX
     if not path.is_file():
         raise FileNotFoundError(
             f"`folder` must be one that `prepare` wrote, with {INDEX}. Received: {folder}"
@@ -83,7 +87,7 @@ def read_index(folder):
     if fault := next(_faults(fields), None):
         raise ValueError(f"{path} must be as `prepare` wrote it. Received: {fault}")
     check_seal(path, fields)
-    _check_files(folder, fields)
+    _check_files(folder, near, fields)
     return fields
 
 
@@ -150,20 +154,20 @@ def _are_counts(values):
     return all(type(value) is int and 0 <= value < 1 << 63 for value in values)
 
 
-def _check_files(folder, fields):
+def _check_files(folder, near, fields):
     for shard in fields["shards"]:
-        path = folder / shard["file"]
-        if not path.is_file():
+        path = path_in(folder, shard["file"])
+        if (found := size(path)) is None:
             raise FileNotFoundError(
                 f"every shard must be in the folder. Received: {folder} without {shard['file']}"
             )
-        if "bytes" in shard and path.stat().st_size != shard["bytes"]:
+        if found != shard.get("bytes", found):
             raise ValueError(
-                f"a shard must be as {INDEX} says. Received: {path} with {path.stat().st_size} "
+                f"a shard must be as {INDEX} says. Received: {path} with {found} "
                 f"bytes, expected {shard['bytes']}"
             )
     for name, expected in tokenizer_fingerprints(fields).items():
-        path = find_tokenizer(folder, name) or folder / f"{name}.model"
+        path = find_tokenizer(near, name) or near / f"{name}.model"
         check_file(path, expected, INDEX)
 
 

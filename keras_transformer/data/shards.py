@@ -18,8 +18,10 @@ import numpy as np
 
 from keras_transformer.data.corpus import CorpusReport
 from keras_transformer.data.faults import Faults
+from keras_transformer.data.places import near, open_bytes, path_in, place, status
 from keras_transformer.data.shard_index import (
     INDEX,
+    SMALL_FILES,
     length_counts,
     read_index,
     tokenizer_fingerprints,
@@ -28,6 +30,7 @@ from keras_transformer_runner.tokenizers.base import Tokenizer
 from keras_transformer_runner.tokenizers.files import find_tokenizer, load_tokenizer
 
 _READ_CHUNK = 65536  # pairs parsed at once
+_BLOCK = 1 << 20  # bytes of a file read at once
 _RULE = f"a shard must be as {INDEX} says. Received:"
 _RULE_OF_ROWS = f"lengths and ids of a {_RULE.removeprefix('a ')}"
 
@@ -109,9 +112,12 @@ class PreparedCorpus:
     It can stand for a `TokenizedCorpus` in `training_batches` and the functions beside it.
 
     Args:
-        folder: The folder.
+        folder: The folder; on this machine, or where TensorFlow's `tf.io.gfile` reaches it, such as
+            `"gs://bucket/prepared"`: then index and tokenizers are copied here, and each shard is
+            read from there.
 
     Attributes:
+        folder: The folder, as a `pathlib.Path`, or as text if it is remote.
         skipped: How many pairs were left out, by reason.
         skipped_lines: The numbers of the first ten lines of each.
         max_length: The most ids of a side, EOS included.
@@ -120,6 +126,7 @@ class PreparedCorpus:
 
     Raises:
         FileNotFoundError: if there is no index, or a file that it lists is missing.
+        OSError: if a remote folder cannot be reached.
         ValueError: if the index cannot be right, or a file is not what it lists.
 
     Example:
@@ -131,8 +138,9 @@ class PreparedCorpus:
     """
 
     def __init__(self, folder: os.PathLike | str):
-        self.folder = pathlib.Path(folder)
-        self._fields = fields = read_index(folder)
+        self.folder = place(folder)
+        self._near = near(folder, SMALL_FILES)
+        self._fields = fields = read_index(folder, self._near.path)
         self.skipped, self.skipped_lines = fields["skipped"], fields["skipped_lines"]
         self.max_length, self.fingerprint = fields["max_length"], fields["fingerprint"]
         self._shards, self._compression = fields["shards"], fields["compression"] or ""
@@ -154,13 +162,13 @@ class PreparedCorpus:
     @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of the sources, from its file in the folder."""
-        return load_tokenizer(find_tokenizer(self.folder))
+        return load_tokenizer(find_tokenizer(self._near.path))
 
     @property
     def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the targets."""
         *_, name = tokenizer_fingerprints(self._fields)
-        return load_tokenizer(find_tokenizer(self.folder, name))
+        return load_tokenizer(find_tokenizer(self._near.path, name))
 
     def check_tokenizers(
         self, tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
@@ -173,7 +181,7 @@ class PreparedCorpus:
             if given.fingerprint != self._fields[side]["fingerprint"]:
                 raise ValueError(
                     f"`{side}` must be the one that the corpus was prepared with. Received: "
-                    f"fingerprint={given.fingerprint}, where {self.folder / INDEX} has "
+                    f"fingerprint={given.fingerprint}, where {path_in(self.folder, INDEX)} has "
                     f"{self._fields[side]['fingerprint']}"
                 )
 
@@ -221,7 +229,7 @@ class PreparedCorpus:
         """
         import tensorflow as tf
 
-        paths = tf.constant([str(self.folder / shard["file"]) for shard in self._shards])
+        paths = tf.constant([str(path_in(self.folder, shard["file"])) for shard in self._shards])
         lengths_of_shards = tf.constant(self.length_counts)
         sides = self._fields["tokenizer"], self._fields["target_tokenizer"]
         sizes = [tf.constant(side["vocab_size"], tf.int64) for side in sides]
@@ -248,10 +256,9 @@ class PreparedCorpus:
     def _fault(self, shard):
         """What is wrong with a shard's file, as bytes; none of one that is as it must be."""
         entry = self._shards[shard]
-        path = self.folder / entry["file"]
+        path = path_in(self.folder, entry["file"])
         try:
-            status = path.stat()
-            found = status.st_size, status.st_mtime_ns, status.st_ino
+            found = status(path)
             if self._checked.get(entry["file"]) == found:
                 return b""
             if "file_sha256" in entry:
@@ -284,7 +291,8 @@ class PreparedCorpus:
         try:
             return self.shard_reader()(np.int64(shard))
         except tf.errors.OpError as error:
-            path, message = self.folder / self._shards[shard]["file"], error.message.split()
+            path = path_in(self.folder, self._shards[shard]["file"])
+            message = error.message.split()
             fault = self._fault(shard).decode() or f"{path}: {' '.join(message)}"
             raise ValueError(f"{_RULE} {fault}") from error
 
@@ -298,8 +306,11 @@ def _checked(is_right, rule, received):
 
 
 def _file_checksum(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open_bytes(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _records_checksum(path, compression, max_length):
@@ -310,7 +321,7 @@ def _records_checksum(path, compression, max_length):
         ValueError: if it is no file of records of at most `max_length` ids a side.
     """
     digest, longest = hashlib.sha256(), 20 * max_length + 1024  # an id has at most 10 bytes
-    with gzip.open(path) if compression else open(path, "rb") as file:
+    with open_bytes(path) as opened, gzip.open(opened) if compression else opened as file:
         # A record lies between its length of 8 bytes, and 4 each to check that and the record.
         while head := file.read(12):
             size = int.from_bytes(head[:8], "little")

@@ -12,6 +12,7 @@ import tomli_w
 from keras_transformer.arguments import check_name
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.distilled import open_distilled
+from keras_transformer.data.places import is_remote
 from keras_transformer.evaluation import TextScorer
 from keras_transformer.experiment.data_sections import DataSection
 from keras_transformer.experiment.sections import (
@@ -186,7 +187,7 @@ class Experiment:
         for section in (*self.data.corpora, self.tokenizer):
             for name in section.PATHS:
                 path = getattr(section, name)
-                if path and not path.startswith("tfds:"):
+                if path and _is_path(path):
                     check_file(path)
         if self.data.distilled:
             open_distilled(self.data.distilled, len(self.data.corpora))
@@ -318,11 +319,16 @@ def _resolve_paths(name, section, folder):
         kind = _section_types()[name]
         for key in (*getattr(kind, "PATHS", ()), *getattr(kind, "FOLDERS", ())):
             value = section.get(key)
-            if value and isinstance(value, str) and value != "-" and not value.startswith("tfds:"):
+            if value and isinstance(value, str) and value != "-" and _is_path(value):
                 section[key] = os.path.abspath(folder / value)
         sources = section.get("sources") if name == "data" else None
         for each in sources if isinstance(sources, list) else ():
             _resolve_paths(name, each, folder)
+
+
+def _is_path(value):
+    """Whether a name is one of this machine's files: not a dataset, nor remote."""
+    return not (value.startswith("tfds:") or is_remote(value))
 
 
 def _toml_value(text):

@@ -8,6 +8,8 @@ from keras_transformer_runner.tokenizers.base import Tokenizer
 from keras_transformer_runner.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_transformer_runner.tokenizers.tables import from_fields
 
+SUFFIXES = (".model", ".json")
+
 
 def find_tokenizer(folder: os.PathLike | str, name: str = "tokenizer") -> pathlib.Path | None:
     """Finds the file of a tokenizer in a folder: `name.model` or `name.json`.
@@ -27,7 +29,7 @@ def find_tokenizer(folder: os.PathLike | str, name: str = "tokenizer") -> pathli
         >>> find_tokenizer(".", "target_tokenizer") is None
         True
     """
-    paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in (".model", ".json")]
+    paths = [pathlib.Path(folder) / f"{name}{suffix}" for suffix in SUFFIXES]
     return next((path for path in paths if path.is_file()), None)
 
 

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 import pytest
 from checkpoint_folders import FIXTURES, nllb_folder
 
 from keras_transformer.command import cli, commands
+from keras_transformer.data import open_corpus
 from keras_transformer_runner.tokenizers import BytesTokenizer
 
 # Runs commands where nothing heavy can be imported, and prints how each ended.
@@ -196,3 +198,20 @@ def test_a_lock_that_a_killed_preparation_left_beside_its_folder_is_removed(fail
     line = fails("prepare", tmp_path / "out", *sides, "--tokenizer", tmp_path / "t.json")
     assert "needs a new folder" in line
     assert not (tmp_path / ".out.lock").exists()
+
+
+def test_a_remote_folder_is_prepared_and_a_run_stays_on_this_machine(fails, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("ab\tc\na\tb\n")
+    BytesTokenizer().save(tmp_path / "t.json")
+    folder = f"ram://bucket-{uuid.uuid4().hex}/prepared"
+    source = ("--source", str(tmp_path / "pairs.tsv"), "--tokenizer", str(tmp_path / "t.json"))
+    assert cli.main(["prepare", folder, *source, "--max-length", "8"]) == 0
+    assert len(open_corpus(folder)) == 2
+    assert "needs a new folder" in fails("prepare", folder, *source)
+    assert "'none' not implemented" in fails("prepare", "none://bucket/prepared", *source)
+    experiment = tmp_path / "experiment.toml"
+    experiment.write_text(
+        f'[data]\nsource = "{folder}"\n[model]\npreset = "tiny"\n'
+        "[training]\nbatch_tokens = 64\nmax_epochs = 1\n"
+    )
+    assert "a folder of this machine" in fails("train", experiment, "gs://bucket/run")

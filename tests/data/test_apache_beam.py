@@ -1,5 +1,7 @@
 """The pipeline of Apache Beam writes the folder that `prepare` writes, byte for byte."""
 
+import functools
+import gzip
 import importlib.util
 import json
 import sys
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import ParallelCorpus, apache_beam
-from keras_transformer.data.apache_beam import _WriteShard, prepare_with_beam
+from keras_transformer.data.apache_beam import _Write, prepare_with_beam
+from keras_transformer.data.corpus_parts import corpus_parts
 from keras_transformer.data.preparation import prepare
 from keras_transformer_runner.atomic import TargetInUseError, locked
 from keras_transformer_runner.tokenizers import BytesTokenizer
@@ -29,7 +32,7 @@ def contents(folder):
 @needs_beam
 @pytest.mark.parametrize("compression", [None, "GZIP"])
 def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
-    monkeypatch.setattr("keras_transformer.data.apache_beam._CHUNK", 7)
+    monkeypatch.setattr("keras_transformer.data.apache_beam.CHUNK", 7)
     lines = [b"abc"[: i % 4] + b"\t" + b"xyzxyzxyz"[: i % 11] for i in range(60)]
     lines[5:7] = b"\xff\ta", b"no tab"
     path = tmp_path / "pairs.tsv"
@@ -41,6 +44,24 @@ def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert set(prepared.skipped) == {"empty", "too_long", "invalid_utf8", "no_tab"}
     assert min(prepared.skipped.values()) > 0 and len(prepared) > 20
+
+
+@needs_beam
+@pytest.mark.parametrize("packed", [False, True])
+def test_parts_are_read_by_themselves(tmp_path, monkeypatch, packed):
+    """Or one after the other where the file is packed; the numbers are those of its lines."""
+    cut = functools.partial(corpus_parts, pairs=11)
+    monkeypatch.setattr("keras_transformer.data.apache_beam.corpus_parts", cut)
+    path = tmp_path / "pairs.tsv"
+    lines = [f"{'abc' * (i % 3)}\t{'xy' * (i % 7)}\n" for i in range(60)] + ["no tab"]
+    content = "".join(lines).encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    corpus = ParallelCorpus(path, invalid="skip")
+    assert len(cut(corpus)) == (1 if packed else 6)
+    options = {"max_length": 9, "shards": 3, "seed": 2}
+    prepare(corpus, BytesTokenizer(), tmp_path / "a", **options)
+    prepare_with_beam(corpus, BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 @needs_beam
@@ -65,7 +86,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
 
 def test_workers_may_write_the_same_shard(tmp_path):
     """At once, or when another has been given up; what the slower one leaves is in nobody's way."""
-    write = _WriteShard(str(tmp_path), 2, None, 9)
+    write = _Write(str(tmp_path), 2, None, 9)
     row = np.arange(5, 8, dtype=np.int32).tobytes()
     group = 1, [[(number, row, row) for number in range(500)]]
     threads = [threading.Thread(target=write, args=(group,)) for _ in range(4)]

@@ -21,6 +21,18 @@ def test_paths_are_relative_to_the_file(path):
     assert experiment.data.max_length == 16
 
 
+def test_remote_folders_and_datasets_are_no_paths_of_this_machine(tmp_path):
+    path = tmp_path / "experiment.toml"
+    path.write_text(
+        '[data]\nsource = "gs://bucket/prepared"\nvalid_source = "tfds:a/b"\n'
+        '[model]\npreset = "tiny"\n[training]\nbatch_tokens = 64\nmax_epochs = 1\n'
+    )
+    experiment = Experiment.load(path)
+    assert experiment.data.source == "gs://bucket/prepared"
+    assert experiment.data.valid_source == "tfds:a/b"
+    experiment.check_files()
+
+
 def test_overrides_replace_values(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment = Experiment.load(

@@ -1,6 +1,7 @@
 """What a path holds instead of what was looked for, and whether something can be made there."""
 
 import os
+import pathlib
 import stat
 
 import pytest
@@ -62,3 +63,9 @@ def test_where_nothing_can_be_made(tmp_path, monkeypatch):
 
 def _as_no_administrator(path, mode):
     return os.stat(path).st_mode & mode << 6 == mode << 6
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/run", pathlib.Path("s3://bucket/run")])
+def test_an_output_is_on_this_machine(path):
+    with pytest.raises(OSError, match="a folder of this machine. Received: (gs|s3):/+bucket/run"):
+        check_writable(path)

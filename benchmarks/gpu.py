@@ -135,8 +135,9 @@ def make_tasks(folder, arguments):
     pairs = rng.integers(3, task["vocab_size"], shape, "int32")
     batches.write(folders["training"] / "full.npz", list(pairs))
     with without_gpu():
-        import keras_transformer as kt
         from decoding_peers import tasks
+
+        import keras_transformer as kt
 
         options = types.SimpleNamespace(
             batch=2 if arguments.quick else 32, extra_length=50, length_penalty=1.0

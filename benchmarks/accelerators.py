@@ -59,10 +59,8 @@ def main():
 def _wanted(words):
     training = itertools.product(TRAINING, CHIPS, _CHIPS)
     gpus = [name for name, chip in CHIPS.items() if chip.platform == "cuda"]
-    on_one = (
-        *itertools.product(SEARCHES, CHIPS, (1,)),
-        *itertools.product(GPU_TRAINING, gpus, (1,)),
-    )
+    on_one = [*itertools.product(SEARCHES, CHIPS, (1,))]
+    on_one += itertools.product(GPU_TRAINING, gpus, (1,))
     for program in (*training, *on_one):
         title = _title(*program)
         if all(word in title for word in words):

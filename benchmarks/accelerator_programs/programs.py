@@ -113,12 +113,15 @@ def report(name, chip, chips):
     from accelerator_programs import hlo
     from accelerator_programs.chips import CHIPS
 
+    from keras_transformer.layers.lowering.tracing import traced
+
     kind = CHIPS[chip]
     devices = kind.devices(chips)
     start = time.monotonic()
     trace = traced_search if name in SEARCHES else traced_training
-    traced, figures = trace(name, devices)
-    program = traced.lower(lowering_platforms=(kind.platform,)).compile()
+    with traced(tpu_chips=_chips(kind, devices)):  # else JAX would be asked, which has a CPU
+        program, figures = trace(name, devices)
+    program = program.lower(lowering_platforms=(kind.platform,)).compile()
     text, memory, cost = program.as_text(), program.memory_analysis(), program.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
     # XLA says nothing of a GPU's, and of cuDNN's kernels there is nothing to count.
@@ -144,6 +147,18 @@ def report(name, chip, chips):
         "versions": _versions("jax", "keras", kind.compiler),
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def _chips(kind, devices):
+    """The TPUs that attention may have kernels for; `None` of others."""
+    import numpy as np
+    from jax.sharding import Mesh
+
+    from keras_transformer.layers.lowering.attention_kernels import Chips
+
+    if kind.platform != "tpu":
+        return None
+    return Chips(Mesh(np.array(devices), ("batch",)), "batch") if len(devices) > 1 else Chips()
 
 
 def _versions(*packages):

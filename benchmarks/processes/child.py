@@ -49,8 +49,7 @@ class Child:
                 )  # fmt: skip
         except OSError as error:
             raise Failed(f"its Python cannot be run: {error.strerror}") from error
-        self._timer = threading.Timer(limit or threading.TIMEOUT_MAX, self._process.kill)
-        self._timer.daemon = True
+        self._limit, self._timer = limit, threading.Timer(limit or 0, self._process.kill)
         if limit is not None:
             self._timer.start()
         try:
@@ -84,6 +83,8 @@ class Child:
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
+        if self._limit is not None and not self._timer.is_alive():
+            raise Failed(f"its process took longer than {self._limit:.0f} s")
         log = pathlib.Path(self._log).read_text(errors="replace").strip().splitlines()
         last = [line for line in log if not line.lstrip().startswith("File ")][-3:]  # no paths
         raise Failed("its process ended: " + " / ".join(last))

@@ -33,6 +33,7 @@ PLACED, COMPILED = ("GPU", "DEFAULT"), ("XLA_GPU_JIT",)
 def kernels_of(devices):
     """The types that each operation's kernels ask for, by the name of the operation."""
     found = collections.defaultdict(list)
+    tf.function(lambda x: x + 1, jit_compile=True)(1)  # XLA's are listed from its first use on
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type in devices:
             types = {each.name: set(each.allowed_values.list.type) for each in kernel.constraint}

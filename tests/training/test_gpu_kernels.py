@@ -33,7 +33,8 @@ PLACED, COMPILED = ("GPU", "DEFAULT"), ("XLA_GPU_JIT",)
 def kernels_of(devices):
     """The types that each operation's kernels ask for, by the name of the operation."""
     found = collections.defaultdict(list)
-    tf.function(lambda x: x + 1, jit_compile=True)(1)  # XLA's are listed from its first use on
+    # XLA's are listed from its first use on.
+    tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(1)
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type in devices:
             types = {each.name: set(each.allowed_values.list.type) for each in kernel.constraint}
@@ -135,4 +136,4 @@ def test_a_search_that_xla_compiles(search):
 def test_an_operation_without_a_kernel_is_found(devices):
     run = tf.function(lambda text: tf.strings.upper(text), autograph=False)
     concrete = run.get_concrete_function(tf.TensorSpec((None,), tf.string))
-    assert {each.split()[0] for each in without_kernel(concrete, devices)} == {"StringUpper"}
+    assert "StringUpper" in {each.split()[0] for each in without_kernel(concrete, devices)}

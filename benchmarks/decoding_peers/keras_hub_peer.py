@@ -13,7 +13,8 @@ def make_decoder(task, settings, weights, folder):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(orders.cores())
-    tf.config.set_visible_devices([], "GPU")
+    if not getattr(settings, "gpu", False):
+        tf.config.set_visible_devices([], "GPU")
     import keras
     import keras_hub
 

@@ -18,6 +18,8 @@ def make_decoder(task, settings, weights, folder):
 
     threads = max(1, orders.cores() // settings.workers)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
+    if keras.backend.backend() != "tensorflow":  # whose GPU it is
+        tf.config.set_visible_devices([], "GPU")
     model = keras.models.load_model(folder / "model.keras", compile=False)
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
     searches = {}

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 
 _FOLDER = pathlib.Path(__file__).parent
 
@@ -15,20 +16,27 @@ class Failed(Exception):
 
 
 class Child:
-    """A system in a process of its own, on the CPU; a context manager that ends it.
+    """A system in a process of its own; a context manager that ends it.
+
+    It runs on the CPU, unless the settings have a true `gpu`; on TensorFlow, unless they have
+    another `backend`.
 
     Args:
         script: Path of what it runs.
         python: The Python that runs it; this one also finds `keras_transformer`.
         folder: What the script is told to read, and where its log goes.
         settings: What JSON can hold; handed to the script.
+        limit: Seconds after which the process is killed; none when `None`.
 
     Attributes:
         versions: What the child said it uses.
     """
 
-    def __init__(self, script, python, folder, settings):
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    def __init__(self, script, python, folder, settings, limit=None):
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment["KERAS_BACKEND"] = settings.get("backend", "tensorflow")
+        if not settings.get("gpu"):
+            environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
         paths = [_FOLDER, _FOLDER.parents[1]] if python == sys.executable else [_FOLDER]
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         descriptor, self._log = tempfile.mkstemp(suffix=".log", dir=folder, text=True)
@@ -41,6 +49,9 @@ class Child:
                 )  # fmt: skip
         except OSError as error:
             raise Failed(f"its Python cannot be run: {error.strerror}") from error
+        self._limit, self._timer = limit, threading.Timer(limit or 0, self._process.kill)
+        if limit is not None:
+            self._timer.start()
         try:
             self.versions = self.receive()["versions"]
         except Failed:
@@ -61,6 +72,7 @@ class Child:
             pass  # the answer tells why
 
     def close(self):
+        self._timer.cancel()
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()
@@ -71,6 +83,8 @@ class Child:
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
+        if self._limit is not None and not self._timer.is_alive():
+            raise Failed(f"its process took longer than {self._limit:.0f} s")
         log = pathlib.Path(self._log).read_text(errors="replace").strip().splitlines()
         last = [line for line in log if not line.lstrip().startswith("File ")][-3:]  # no paths
         raise Failed("its process ended: " + " / ".join(last))

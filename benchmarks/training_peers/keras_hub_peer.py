@@ -14,8 +14,11 @@ def make_trainer(task, settings):
 
     class Loss(keras.losses.Loss):
         def __call__(self, y_true, y_pred, sample_weight=None):
-            return tensorflow_parts.smoothed_loss(tf, y_true, y_pred, task)
+            if keras.backend.backend() == "tensorflow":
+                return tensorflow_parts.smoothed_loss(tf, y_true, y_pred, task)
+            return smoothed_loss(keras, y_true, y_pred, task)
 
+    keras.config.set_dtype_policy(getattr(settings, "policy", "float32"))
     keras.utils.set_random_seed(task.seed)
     model = model_of(task, keras, keras_hub)
     optimizer = keras.optimizers.Adam(task.learning_rate, 0.9, 0.98, 1e-9)
@@ -29,7 +32,17 @@ def make_trainer(task, settings):
         "keras": keras.__version__,
         "keras-hub": keras_hub.__version__,
     }
-    return worker.Trainer({**versions, "weights": model.count_params()}, step, model.reset_metrics)
+    made = versions | {"weights": model.count_params()}
+    return worker.Trainer(made, step, model.reset_metrics, keras.backend.backend())
+
+
+def smoothed_loss(keras, labels, logits, task):
+    """`tensorflow_parts.smoothed_loss` on any backend."""
+    ops, eps, size = keras.ops, task.label_smoothing, task.vocab_size
+    soft = ops.one_hot(labels, size) * (1 - eps) + eps / size
+    losses = keras.losses.categorical_crossentropy(soft, ops.cast(logits, "float32"), True)
+    real = ops.cast(ops.not_equal(labels, task.pad_id), "float32")
+    return ops.sum(losses * real) / ops.sum(real)
 
 
 def model_of(task, keras, keras_hub):

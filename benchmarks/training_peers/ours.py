@@ -13,9 +13,12 @@ def make_trainer(task, settings):
 
     import keras_transformer as kt
     from keras_transformer.experiment.sections import TrainingSection
+    from keras_transformer.training import fuse_attention
     from keras_transformer.training.objective import compile_model
 
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    if keras.backend.backend() != "tensorflow":  # whose GPU it is
+        tf.config.set_visible_devices([], "GPU")
     keras.utils.set_random_seed(task.seed)
     config = kt.TransformerConfig(
         vocab_size=task.vocab_size,
@@ -26,13 +29,15 @@ def make_trainer(task, settings):
         intermediate_dim=task.intermediate_dim,
         residual="pre",
         dropout=task.dropout,
-        attention_dropout=task.dropout,
+        attention_dropout=getattr(settings, "attention_dropout", task.dropout),
         intermediate_dropout=task.dropout,
         pad_id=task.pad_id,
         bos_id=task.bos_id,
         eos_id=task.eos_id,
     )
-    model = kt.Transformer(config)
+    model = kt.Transformer(config, dtype=getattr(settings, "policy", "float32"))
+    if getattr(settings, "fused", False):
+        fuse_attention(model)
     training = TrainingSection(
         max_epochs=1,
         schedule="inverse_sqrt",
@@ -48,11 +53,14 @@ def make_trainer(task, settings):
         return model.train_on_batch(inputs, labels)[0]
 
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
-    return worker.Trainer({**versions, "weights": model.count_params()}, step, model.reset_metrics)
+    made = versions | {"weights": model.count_params()}
+    return worker.Trainer(made, step, model.reset_metrics, keras.backend.backend())
 
 
 def stream(task, folder):
-    """The batches of `training_batches`, from its own pipeline."""
+    """The batches of `training_batches`, from its own pipeline; `None` without a corpus."""
+    if not (folder / "corpus.npz").exists():
+        return None
     from keras_transformer.data import TokenizedCorpus, training_batches
 
     with np.load(folder / "corpus.npz") as file:

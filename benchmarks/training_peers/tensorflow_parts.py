@@ -1,12 +1,13 @@
-"""What the TensorFlow peers share: threads, and the fastest loss made of public functions."""
+"""What the TensorFlow peers share: devices, and the fastest loss made of public functions."""
 
 
 def start(settings):
-    """TensorFlow with so many threads, on the CPU."""
+    """TensorFlow with so many threads, on the CPU unless a GPU is asked for."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
-    tf.config.set_visible_devices([], "GPU")
+    if not getattr(settings, "gpu", False) or settings.backend != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")
     return tf
 
 

@@ -40,7 +40,7 @@ class Model(nn.Module):
         states = self.transformer(
             self.embed(source),
             self.embed(target),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(length),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(length, source.device),
             tgt_is_causal=True,
             src_key_padding_mask=hidden,
             memory_key_padding_mask=hidden,
@@ -62,21 +62,26 @@ def sinusoids(length, width):
 def make_trainer(task, settings):
     torch.set_num_threads(settings.threads)
     torch.manual_seed(task.seed)
-    model = Model(task)
+    device = "cuda" if getattr(settings, "gpu", False) else "cpu"
+    is_mixed = getattr(settings, "policy", "float32") == "mixed_bfloat16"
+    model = Model(task).to(device)
     optimizer = torch.optim.Adam(
         model.parameters(), task.learning_rate, (0.9, 0.98), 1e-9, fused=True
     )
-    loss_of = torch.compile(model, dynamic=True) if settings.compiled else model
+    loss_of = torch.compile(model, dynamic=device == "cpu" or None) if settings.compiled else model
 
     def step(*batch):
         optimizer.zero_grad()
-        loss = loss_of(*(torch.from_numpy(ids).long() for ids in batch))
+        ids = [torch.from_numpy(each).to(device).long() for each in batch]
+        with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
+            loss = loss_of(*ids)
         loss.backward()
         optimizer.step()
         return loss.item()
 
     weights = sum(weight.numel() for weight in model.parameters())
-    return worker.Trainer({"torch": torch.__version__, "weights": weights}, step)
+    versions = {"torch": torch.__version__, "weights": weights}
+    return worker.Trainer(versions, step, library="torch")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Imports only NumPy and `orders`, so that it runs in any peer's environment. A sy
 
     {"do": "warm_up", "feed": "plain"}                          each shape twice
     {"do": "train", "feed": "plain", "first": 0, "steps": 30}   timed steps
+    {"do": "memory"}                                            peak of a GPU's, bytes
 """
 
 import itertools
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import orders
+from peak_memory import peak_memory
 
 # So many shapes warm a system up: one that compiles each, or all at once, and one that does not.
 _COMPILED_SHAPES, _OTHER_SHAPES = 16, 3
@@ -27,11 +29,13 @@ class Trainer(NamedTuple):
         step: Function of source ids, target ids and labels, int32 (B, S), (B, T) and (B, T),
             that makes one update and returns the loss.
         forget: Makes a step that returns a running mean of the loss start again.
+        library: What computes, `"jax"`, `"tensorflow"` or `"torch"`.
     """
 
     versions: dict
     step: Callable
     forget: Callable = lambda: None
+    library: str = "tensorflow"
 
 
 def serve(make_trainer, stream=None):
@@ -41,7 +45,7 @@ def serve(make_trainer, stream=None):
         make_trainer: Function of the task and the settings, two namespaces, that gives a
             `Trainer`.
         stream: Function of the task and its folder that gives the batches of "train" without
-            end; those of the feed's file, over and over, when `None`.
+            end; those of the feed's file, over and over, when it or what it gives is `None`.
     """
 
     def start(folder, task, settings):
@@ -49,7 +53,9 @@ def serve(make_trainer, stream=None):
         streamed = stream(task, folder) if stream else None
         feeds = {}
 
-        def answer(do, feed, first=0, steps=None):
+        def answer(do, feed=None, first=0, steps=None):
+            if do == "memory":
+                return {"peak": peak_memory(trainer.library)}
             if feed not in feeds:
                 feeds[feed] = read_batches(folder / f"{feed}.npz", task)
             trainer.forget()

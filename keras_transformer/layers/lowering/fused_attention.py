@@ -1,9 +1,9 @@
 """Attention in one kernel of a GPU, whose weights are never in memory: cuDNN's, on JAX.
 
-It serves where it computes what our own ops compute. FlashAttention (Dao et al. 2022, arXiv
-2205.14135) has no dropout by places as ours, and a bias there, and its gradient, are in the low
-dtype. `keras.ops.dot_product_attention` is not used: on a TPU it takes a causal mask where none is
-given, and the first row's mask for all rows.
+It serves where it computes what our own ops compute: JAX's function has no dropout of the weights,
+and a bias of heads and a mask of rows would be an array as large as the weights that
+FlashAttention (Dao et al. 2022, arXiv 2205.14135) saves. `keras.ops.dot_product_attention` is not
+used: on a TPU it takes a causal mask where none is given, and the first row's mask for all rows.
 """
 
 import keras

@@ -55,6 +55,7 @@ from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
 from keras_transformer.training.state import average_weights, saved_progress
 from keras_transformer.training.student import Student
+from keras_transformer.training.time_left import TimeLeft
 from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
@@ -232,6 +233,13 @@ class _Fitting:
         self.stoppable = options.strategy != "multi_worker"
         self.clock = Clock()
         self.budget = TimeBudget(self.clock, options.max_minutes)
+        self.time_left = TimeLeft(
+            self.clock,
+            data.steps,
+            max_epochs=options.max_epochs,
+            max_minutes=options.max_minutes,
+            patience=options.patience is not None,
+        )
         self.checkpoint = TrainingCheckpoint(
             folder,
             data.steps,
@@ -309,7 +317,9 @@ class _Fitting:
                 MetricsFile(self.run_dir / METRICS_FILE, self.checkpoint),
                 keras.callbacks.TensorBoard(self.run_dir / "tensorboard", write_graph=False),
             ]
-        callbacks.append(self.checkpoint)  # last: an epoch that counts has its other files
+        callbacks.append(self.checkpoint)  # an epoch that counts has its other files
+        if self.chief:
+            callbacks.append(self.time_left)  # after all that takes time
         if not self.options.max_epochs:
             callbacks.append(OpenEndedProgress())  # in the place of the one that Keras appends
         return callbacks

@@ -62,7 +62,7 @@ EXTRAS = {
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
-    + ["pyyaml<7"]
+    + ["pyyaml<7", "nbclient<1", "nbformat<6", "ipykernel<8"]
     + CTRANSLATE2
     + JAX
     + LITERT

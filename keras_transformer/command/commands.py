@@ -22,7 +22,6 @@ from keras_transformer.command.inputs import (
     set_values,
     write_lines,
 )
-from keras_transformer.command.run_origin import card_of_export
 from keras_transformer.quiet import start_tensorflow
 from keras_transformer_runner.folders import check_new_folder, check_writable
 from keras_transformer_runner.lines import check_file, one_line
@@ -270,6 +269,8 @@ def export(arguments):
         "max_source_length": longest,
         "shortlist": run.shortlist,
     }
+    from keras_transformer.command.run_origin import card_of_export
+
     options["card"] = card_of_export(run, arguments)
     if arguments.form == "savedmodel":
         from keras_transformer.export.serving.saved_model import export_saved_model

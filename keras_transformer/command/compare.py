@@ -1,9 +1,7 @@
 """The command `compare`: its arguments, and what it does with them."""
 
-from keras_transformer.command.comparison_report import print_comparison, write_comparison
 from keras_transformer.command.evaluate import check_translator, open_test_set, translate_function
 from keras_transformer.command.export_parser import add_metrics, add_search, add_shortlist_use
-from keras_transformer.command.systems import find_systems, read_translations
 from keras_transformer_runner.folders import check_new_folder, check_writable
 from keras_transformer_runner.lines import check_file, read_lines
 from keras_transformer_runner.streams import log
@@ -65,6 +63,8 @@ def add_compare(add_command, add_corpus_format):
 def compare(arguments):
     """Runs the command: all that can be known first, then each translator in turn."""
     from keras_transformer.arguments import check_count, check_size
+    from keras_transformer.command.comparison_report import print_comparison, write_comparison
+    from keras_transformer.command.systems import find_systems, read_translations
     from keras_transformer.comparison import compare_translations
     from keras_transformer.evaluation import TextScorer
 

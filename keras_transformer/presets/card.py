@@ -57,7 +57,7 @@ class Card:
         """
         rows = {
             "made with": f"keras_transformer {__version__}",
-            "languages": " to ".join(self.languages),
+            "languages": (" to " if len(self.languages) == 2 else ", ").join(self.languages),
             "parameters": f"{parameters:,}",
             "search": self.search,
             "training data": self.data or _NOT_SAID,

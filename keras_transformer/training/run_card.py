@@ -7,6 +7,7 @@ import re
 import keras
 import numpy as np
 
+from keras_transformer.data import MixedCorpus, PreparedCorpus
 from keras_transformer.evaluation import text_scores
 from keras_transformer.experiment.figures import best_figures
 from keras_transformer.experiment.run_folder import EXPERIMENT_FILE, METRICS_FILE
@@ -27,7 +28,8 @@ _LATER = {"start_from", "max_epochs", "max_minutes"}  # rows of their own
 def write_run_card(run_dir, experiment, data, model, model_file):
     """Writes the model card of a run, unless somebody has edited the one that is there.
 
-    It names files without their folders, which are nobody else's business.
+    It names files without their folders, which are nobody else's business. What goes wrong with it
+    is only said: no card is worth a model.
 
     Args:
         run_dir: The folder of the run.
@@ -36,6 +38,17 @@ def write_run_card(run_dir, experiment, data, model, model_file):
         model: The trained `Transformer`.
         model_file: Where its file is now.
     """
+    try:
+        written = write_card(run_dir, _text(run_dir, experiment, data, model, model_file))
+    except (OSError, ValueError) as error:
+        log(f"no model card: {error}")
+        return
+    if not written:
+        log(f"{run_dir / CARD_FILE} is kept as it is: somebody has edited it")
+
+
+def _text(run_dir, experiment, data, model, model_file):
+    """The card; see `write_run_card`."""
     card = Card(
         name=run_dir.resolve().name,
         languages=languages_of(experiment.data),
@@ -51,8 +64,7 @@ def write_run_card(run_dir, experiment, data, model, model_file):
         },
         translates=True,
     )
-    if not write_card(run_dir, card.text(model.config, model.count_params(), _USE)):
-        log(f"{run_dir / CARD_FILE} is kept as it is: somebody has edited it")
+    return card.text(model.config, model.count_params(), _USE)
 
 
 def languages_of(section):
@@ -84,11 +96,15 @@ def _names(section, prefix):
 def _data(section, data):
     """Names and counts of what was trained and validated on."""
     what = "rows of packed pairs" if data.options.pack else "pairs"
+    if not isinstance(data.training, PreparedCorpus):  # which has a limit of its own
+        what += f" of at most {section.max_length} ids a side"
     rows = {
         "training": ", ".join(_names(section, "")),
-        "used": f"{len(data.training):,} {what} of at most {section.max_length} ids a side",
+        "used": f"{len(data.training):,} {what}",
         "left out": ", ".join(f"{kind} {count:,}" for kind, count in data.training.skipped.items()),
     }
+    if isinstance(data.training, MixedCorpus):
+        rows["weights"] = ", ".join(f"{weight:.3g}" for weight in data.training.weights)
     if section.distilled:
         rows["targets"] = "written by teachers (distillation)"
     if data.valid is not None:

@@ -11,7 +11,8 @@ from keras_transformer.export.card import write_artifact_card
 from keras_transformer.export.parity import ParityReport
 from keras_transformer.presets.card import Card
 from keras_transformer.presets.card_file import is_edited, sealed, stated, write_card
-from keras_transformer.training.run_card import languages_of
+from keras_transformer.training import run_card
+from keras_transformer.training.run_card import languages_of, write_run_card
 
 CONFIG = TransformerConfig(vocab_size=11, model_dim=6, num_heads=2, encoder_layers=1)
 
@@ -127,3 +128,13 @@ def test_a_card_of_an_artefact_has_its_parity_and_keeps_what_was_edited(tmp_path
                 "| BLEU | 30.25, in Python 30.50 |",
             ):
                 assert line in text.splitlines()
+
+
+def test_no_card_is_worth_a_model(tmp_path, monkeypatch, capsys):
+    def damaged(*_):
+        raise ValueError("every line must be a JSON object")
+
+    monkeypatch.setattr(run_card, "_text", damaged)
+    write_run_card(tmp_path, None, None, None, None)
+    assert capsys.readouterr().err == "no model card: every line must be a JSON object\n"
+    assert not list(tmp_path.iterdir())

@@ -45,6 +45,13 @@ class Comparison:
         signatures: Of each metric, with the seed and the number of samples.
         by: The metric of sentences: one of `SENTENCE_METRICS`.
         sentences: Its value for each sentence, by system.
+
+    Example:
+        >>> from keras_transformer.comparison import Comparison
+        >>> sentences = {"old": [40.0, 60.0, 50.0], "new": [70.0, 55.0, 50.0]}
+        >>> found = Comparison(("old", "new"), {}, {}, "chrf", sentences)
+        >>> found.differences("new"), found.extremes("new", 2)
+        ([30.0, -5.0, 0.0], ([0], [1]))
     """
 
     names: tuple[str, ...]

@@ -126,7 +126,8 @@ def _plot(folder, found, sources, references):
     for name in found.names[1:]:
         differences = [each for each in found.differences(name) if each]
         equal = len(references) - len(differences)
-        panels[f"{name}: {equal:,} of {len(references):,} equal"] = differences or [0.0]
+        heading = f"{name}: {len(differences):,} sentences differ, {equal:,} do not"
+        panels[heading] = differences or [0.0]
     label = f"{metric} of a sentence, beyond that of {found.names[0]}"
     plot_histograms(panels, x_label=label).savefig(folder / "differences.png")
 

@@ -153,7 +153,8 @@ class TrainingData:
             training = pack_corpus(training, tokenizers.source, length=buckets[0])
             log(f"packed {pairs:,} pairs into {len(training):,} rows")
         steps = batches_per_epoch(training, batch_tokens=options.batch_tokens, buckets=buckets)
-        programs = f", so at most {len(buckets)} XLA programs of the training step"
+        count = "1 XLA program" if len(buckets) == 1 else f"{len(buckets)} XLA programs"
+        programs = f", so at most {count} of the training step"
         log(
             f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
             f"batches an epoch in lengths {list(buckets)}{programs * options.jit_compile}; "

@@ -1,5 +1,6 @@
 """Package definition. Packages are named one by one, so that nothing else gets into the wheel."""
 
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,7 @@ PACKAGES = [
     "keras_transformer.translation",
     "keras_transformer_command",
     "keras_transformer_runner",
+    "keras_transformer_runner.server",
     "keras_transformer_runner.tokenizers",
 ]
 
@@ -45,6 +47,14 @@ BEAM = ["apache-beam<3"]
 CTRANSLATE2 = ["ctranslate2<5"]
 # Where sentences end, for whole texts.
 SENTENCES = ["icu4py>=1.2,<2"]
+# The HTTP server on the runner: what answers, forms, metrics, which language, its name.
+SERVE = [
+    *SENTENCES,
+    *("ai-edge-litert>=2.1,<2.4", "starlette>=1,<2", "uvicorn>=0.50,<1", "python-multipart<0.1"),
+    *("prometheus-client>=0.22,<1", "py3langid>=0.4,<0.5", "babel<3"),
+]
+# The site: Sphinx, its Markdown, its theme, and pages made of the command's parsers.
+DOCS = ["sphinx>=9,<10", "myst-parser>=5,<6", "furo<2027", "sphinx-argparse>=0.6,<0.7"]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -59,16 +69,23 @@ EXTRAS = {
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
     "sentences": SENTENCES,
+    "serve": SERVE,
+    "docs": DOCS,
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
-    + ["pyyaml<7", "nbclient<1", "nbformat<6", "ipykernel<8"]
+    + ["nbclient<1", "nbformat<6", "ipykernel<8"]
+    # What the files of export/serving are checked by.
+    + ["kubernetes-validate>=1.37,<2", "compose-spec>=0.2,<0.3", "pyyaml<7"]
     + CTRANSLATE2
+    + DOCS
     + JAX
     + LITERT
     + EXAMPLES
     + PLOTS
-    + SENTENCES
+    + SERVE
+    # Clients of the interface that the server has.
+    + ["libretranslatepy<3", "deep-translator<2"]
     + SERVING
     + TFDS
     + BEAM
@@ -82,11 +99,24 @@ def version():
     return re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE).group(1)
 
 
+def long_description():
+    """README. Its links are relative; a package index, which has none of the files, needs the
+    address of the repository for them: KERAS_TRANSFORMER_REPOSITORY=https://HOST/OWNER/NAME."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    repository = os.environ.get("KERAS_TRANSFORMER_REPOSITORY", "").rstrip("/")
+    if not repository:
+        return text
+    links = {r"(!\[[^\]]*\]\()(?!\w+:)": "raw", r"((?<!!)\[[^\]]*\]\()(?!\w+:|#)": "blob"}
+    for link, kind in links.items():
+        text = re.sub(link, rf"\1{repository}/{kind}/main/", text)
+    return text
+
+
 setup(
     name="keras-transformer-edge",
     version=version(),
     description="Keras 3 Transformers from a parallel corpus to TF Serving and to the device",
-    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
@@ -94,6 +124,7 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer_runner": ["py.typed", "abbreviations.json", "UNICODE_LICENSE"],
+        "keras_transformer_runner.server": ["page/*"],
     },
     install_requires=[
         "tensorflow>=2.20,<2.22",
@@ -113,6 +144,7 @@ setup(
         "console_scripts": [
             "keras-transformer = keras_transformer_command:main",
             "keras-transformer-run = keras_transformer_runner.command:main",
+            "keras-transformer-serve = keras_transformer_runner.server.command:main",
         ]
     },
     classifiers=[

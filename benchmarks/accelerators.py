@@ -25,7 +25,7 @@ import subprocess
 import sys
 
 from accelerator_programs.chips import CHIPS
-from accelerator_programs.programs import GPU_TRAINING, SEARCHES, TRAINING
+from accelerator_programs.programs import GPU_TRAINING, SEARCHES, SPLIT_TRAINING, TRAINING
 from reporting import options_of, say, write_json
 
 _HERE = pathlib.Path(__file__).parent
@@ -61,7 +61,8 @@ def _wanted(words):
     gpus = [name for name, chip in CHIPS.items() if chip.platform == "cuda"]
     on_one = [*itertools.product(SEARCHES, CHIPS, (1,))]
     on_one += itertools.product(GPU_TRAINING, gpus, (1,))
-    for program in (*training, *on_one):
+    split = itertools.product(SPLIT_TRAINING, CHIPS, _CHIPS[1:])
+    for program in (*training, *split, *on_one):
         title = _title(*program)
         if all(word in title for word in words):
             yield program

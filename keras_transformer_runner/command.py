@@ -20,7 +20,7 @@ def main(arguments=None):
     """The command line; returns the exit code."""
     can_answer = sys.stdout is not None
     open_standard_streams()
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_intermixed_args(arguments)
     if options.language and not options.is_whole:
         parser.error("--language goes with --text")
@@ -84,7 +84,7 @@ def _turn_away_standard_error():
     os.close(nowhere)
 
 
-def _parser():
+def make_parser():
     parser = argparse.ArgumentParser(
         prog="keras-transformer-run",
         description="Translates with an exported LiteRT folder, or continues prompts, or "

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ PUBLIC = [
     *(RUNNER, f"{RUNNER}.tokenizers"),
 ]
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
+SERVER_NEEDS = {"starlette", "uvicorn", "prometheus_client", "py3langid", "babel"}
 # Everything that could get into a wheel by mistake.
 SOURCES = [*PACKAGES, "tests", "examples", "export", "benchmarks"]
 FILES = ["setup.py", "pyproject.toml", "README.md", "LICENSE"]
@@ -70,6 +72,20 @@ def test_setup_names_every_package_on_disk(repo_root):
     assert set(listed) >= {*PUBLIC}
 
 
+def test_links_of_the_description_are_absolute_for_a_package_index(repo_root, monkeypatch):
+    given = {}
+    monkeypatch.setattr("setuptools.setup", given.update)
+    readme = (repo_root / "README.md").read_text(encoding="utf-8")
+    runpy.run_path(str(repo_root / "setup.py"))
+    assert given["long_description"] == readme
+    monkeypatch.setenv("KERAS_TRANSFORMER_REPOSITORY", "https://example.org/us/it/")
+    runpy.run_path(str(repo_root / "setup.py"))
+    targets = re.findall(r"\]\(([^)]+)\)", given["long_description"])
+    assert "https://example.org/us/it/raw/main/docs/path.svg" in targets
+    assert "https://example.org/us/it/blob/main/docs/benchmarks.md#batch-decoding" in targets
+    assert all(target.startswith("https://") for target in targets)
+
+
 def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):
     names = wheel.namelist()
     info = f"keras_transformer_edge-{keras_transformer.__version__}.dist-info"
@@ -81,6 +97,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):
     }
     others = {f"{package}/py.typed" for package in (PACKAGE, RUNNER)}
     others |= {f"{RUNNER}/{name}" for name in ("abbreviations.json", "UNICODE_LICENSE")}
+    others |= {f"{RUNNER}/server/page/{name}" for name in ("index.html", "page.css", "page.js")}
     assert {name for name in names if not name.startswith(info)} == modules | others
     assert any(name.startswith(info) and name.endswith("/LICENSE") for name in names)
 
@@ -95,17 +112,20 @@ def test_the_metadata_of_the_wheel(wheel):
     entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert "keras-transformer = keras_transformer_command:main" in entry_points
     assert "keras-transformer-run = keras_transformer_runner.command:main" in entry_points
+    assert "keras-transformer-serve = keras_transformer_runner.server.command:main" in entry_points
 
 
 # Of what is imported under another name than it is installed by; of what a script starts.
 DISTRIBUTIONS = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
+    "deep_translator": "deep-translator",
     "fontTools": "fonttools",
     "google": "protobuf",
     "grpc": "grpcio",
     "litert_quantizer": "litert-quantizer",
     "official": "tf-models-official",
+    "prometheus_client": "prometheus-client",
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
     "tensorflow_serving": "tensorflow-serving-api",
@@ -187,16 +207,19 @@ def test_the_help_of_the_command_is_quick(repo_root):
 
 
 def test_the_runner_needs_three_packages_and_nothing_of_ours(repo_root):
-    imported = set()
+    imported = {True: set(), False: set()}
     for path in (repo_root / RUNNER).rglob("*.py"):
+        found = imported[path.is_relative_to(repo_root / RUNNER / "server")]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
+                found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                imported.add("." * node.level or node.module.split(".")[0])
+                found.add("." * node.level or node.module.split(".")[0])
+    of_server, others = (names - set(sys.stdlib_module_names) for names in imported.values())
+    assert of_server == SERVER_NEEDS | {RUNNER}
     # The tokenizers' graph ops import TensorFlow when they are made, which no device does; whole
     # texts need ICU when they are split.
-    assert imported - set(sys.stdlib_module_names) == RUNNER_NEEDS | {
+    assert others == RUNNER_NEEDS | {
         *(RUNNER, "tensorflow", "tensorflow_text", "icu4py"),
     }
 
@@ -205,11 +228,12 @@ def test_the_runners_distribution_names_what_the_wheel_names(wheel, repo_root):
     project = tomllib.loads((repo_root / RUNNER / "pyproject.toml").read_text(encoding="utf-8"))
     named = {str(one) for each in requirements(wheel).values() for one in each}
     named = {name.split(";")[0].strip() for name in named}
-    optional = project["project"]["optional-dependencies"]["sentences"]
+    optional = sum(project["project"]["optional-dependencies"].values(), [])
     for requirement in map(Requirement, [*project["project"]["dependencies"], *optional]):
         assert str(requirement) in named
-    names = project["tool"]["setuptools"]["package-data"][RUNNER]
-    assert {f"{RUNNER}/{name}" for name in names} <= set(wheel.namelist())
+    data = project["tool"]["setuptools"]["package-data"]
+    assert {f"{RUNNER}/{name}" for name in data[RUNNER]} <= set(wheel.namelist())
+    assert data[f"{RUNNER}.server"] == ["page/*"]
     packages = {
         ".".join(path.parent.relative_to(repo_root).parts)
         for path in (repo_root / RUNNER).rglob("*.py")

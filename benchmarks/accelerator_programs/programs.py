@@ -22,6 +22,8 @@ TRAINING = {
     "train base": ("base", 32_000, 392, 64),
     "train big": ("big", 32_000, 128, 64),
 }
+# With weights that two chips share, so from two chips on.
+SPLIT_TRAINING = {f"{name}, split": TRAINING[name] for name in ("train base", "train big")}
 # On GPUs, where cuDNN computes attention in one kernel with `training.fuse_attention`.
 FUSED = "fused attention"
 GPU_TRAINING = {
@@ -48,16 +50,16 @@ def training_flops(config, rows, length):
 
 
 def traced_training(name, devices):
-    """The step that `fit` jits, its state given away, its rows split over the devices."""
+    """The step that `fit` jits, its state given away, on its devices."""
     import jax
     import keras
     import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from accelerator_programs.places import SharedRows, SplitWeights
 
     import keras_transformer as kt
     from keras_transformer.training.fused_attention import set_implementation
 
-    preset, vocabulary, rows, length = (TRAINING | GPU_TRAINING)[name]
+    preset, vocabulary, rows, length = (TRAINING | SPLIT_TRAINING | GPU_TRAINING)[name]
     config = kt.TransformerConfig.preset(preset, vocab_size=vocabulary)
     model = kt.Transformer(config, dtype=POLICY)
     if FUSED in name:
@@ -72,17 +74,17 @@ def traced_training(name, devices):
     model.optimizer.build(model.trainable_variables)
     logits = np.zeros((1, 1, vocabulary), "float32")
     model.compute_metrics(None, np.full((1, 1), pad_id, "int32"), logits)
-    mesh = Mesh(np.array(devices), ("batch",))
-    everywhere = NamedSharding(mesh, PartitionSpec())
+    places = (SplitWeights if name in SPLIT_TRAINING else SharedRows)(model, devices)
     variables = (
         model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
         model.metrics_variables,
     )  # fmt: skip
-    state = tuple([_like(one.value, everywhere) for one in group] for group in variables)
-    split = NamedSharding(mesh, PartitionSpec("batch"))
-    ids = jax.ShapeDtypeStruct((rows * len(devices), length), np.dtype("int32"), sharding=split)
+    state = tuple([_like(one.value, places.of(one)) for one in group] for group in variables)
+    shape = rows * len(devices), length
+    ids = jax.ShapeDtypeStruct(shape, np.dtype("int32"), sharding=places.rows)
     step = jax.jit(model.train_step, donate_argnums=0)
-    traced = step.trace(state, ({"source_ids": ids, "target_ids": ids}, ids))
+    with places.scope():
+        traced = step.trace(state, ({"source_ids": ids, "target_ids": ids}, ids))
     return traced, {"arithmetic": training_flops(config, rows, length)}
 
 
@@ -119,7 +121,7 @@ def report(name, chip, chips):
     devices = kind.devices(chips)
     start = time.monotonic()
     trace = traced_search if name in SEARCHES else traced_training
-    with traced(tpu_chips=_chips(kind, devices)):  # else JAX would be asked, which has a CPU
+    with traced(tpu_chips=_chips(kind, devices, name)):  # else JAX would be asked, which has a CPU
         program, figures = trace(name, devices)
     program = program.lower(lowering_platforms=(kind.platform,)).compile()
     text, memory, cost = program.as_text(), program.memory_analysis(), program.cost_analysis()
@@ -149,14 +151,14 @@ def report(name, chip, chips):
     }
 
 
-def _chips(kind, devices):
-    """The TPUs that attention may have kernels for; `None` of others."""
+def _chips(kind, devices, name):
+    """The TPUs that attention may have kernels for, which no compiler splits; `None` of others."""
     import numpy as np
     from jax.sharding import Mesh
 
     from keras_transformer.layers.lowering.attention_kernels import Chips
 
-    if kind.platform != "tpu":
+    if kind.platform != "tpu" or name in SPLIT_TRAINING:
         return None
     return Chips(Mesh(np.array(devices), ("batch",)), "batch") if len(devices) > 1 else Chips()
 

@@ -15,6 +15,7 @@ from keras_transformer.command.export_parser import (
     add_shortlist_use,
 )
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
+from keras_transformer.command.serve import add_serve
 from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
 
@@ -43,6 +44,7 @@ def make_parser():
         _add_evaluate,
         _add_compare,
         _of_module(add_export),
+        _of_module(add_serve),
     ):
         add(subparsers)
     return parser

@@ -2,6 +2,8 @@
 
 import os
 
+from keras_transformer_runner.server.command import usage_problem as _of_serve
+
 _OF_LITERT = {
     "mode": "float32",
     "signatures": "translate",
@@ -25,6 +27,7 @@ def usage_problem(arguments):
         "compare": _of_compare,
         "export": _of_export,
         "distil": _of_workers,
+        "serve": _of_serve,
         "shortlist": _of_shortlist,
     }
     return problems.get(arguments.command, lambda _: None)(arguments)

@@ -45,7 +45,9 @@ class BeamSearch(SearchOptions):
     multiplies log-probabilities, not logits, and also counts the start token; and it never skips
     pad, unless `bad_words_ids` names it, so an untrained model may choose one.
 
-    Attributes: those of `SearchOptions` (see `Greedy`), and
+    It has all attributes of `SearchOptions` (see `Greedy`), and these:
+
+    Attributes:
         beam_size: Hypotheses K that stay alive.
         length_penalty: Exponent; 0 for none.
         length_normalization: What has this exponent: `"gnmt"`, (5 + length) / 6; or `"power"`,

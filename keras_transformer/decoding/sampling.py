@@ -31,7 +31,9 @@ class Sampling(TokenSearch):
     The hypotheses come in the order in which they are drawn, not by score, and may be equal.
     Their log-probabilities are the model's, at temperature 1 and unfiltered; a score is their sum.
 
-    Attributes: those of `SearchOptions` (see `Greedy`), and
+    It has all attributes of `SearchOptions` (see `Greedy`), and these:
+
+    Attributes:
         temperature: Above 1 flattens the distribution, below 1 sharpens it; 0 is greedy search.
         top_k: Only the k likeliest tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
         top_p: Only the likeliest tokens that together have this probability (nucleus sampling,

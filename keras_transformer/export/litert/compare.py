@@ -66,8 +66,8 @@ def compare_modes(
         1.0
 
     Args:
-        model, tokenizer, samples, references, strategy, target_tokenizer, calibration_samples,
-            bleu_tokenize, max_source_length: As in `export_litert`.
+        model, tokenizer, samples, references, strategy, target_tokenizer: As in `export_litert`.
+        calibration_samples, bleu_tokenize, max_source_length: As in `export_litert`.
         path: The folder to make.
         modes: Keys of `MODES`; all when `None`.
         overwrite: Whether the folder of an earlier report is replaced; no other ever is.

@@ -77,6 +77,7 @@ EXTRAS = {
     # setuptools builds the wheel that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
     + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
+    + ["nbclient<1", "nbformat<6", "ipykernel<8"]
     # What the files of export/serving are checked by.
     + ["kubernetes-validate>=1.37,<2", "compose-spec>=0.2,<0.3", "pyyaml<7"]
     + CTRANSLATE2

@@ -1,12 +1,13 @@
 """Scores of a translated test set, and the translator inside a SavedModel. Needs no Keras."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer_runner.folders import received
 
+METRICS = ("bleu", "chrf", "ter")
 _BATCH = 32
 
 
@@ -19,17 +20,21 @@ class Score(NamedTuple):
 
 
 class TextScorer:
-    """BLEU and chrF of a corpus, computed and signed by sacreBLEU.
+    """BLEU, chrF and TER of a corpus, computed and signed by sacreBLEU.
 
     Make it before the translations, so that wrong options are an error early; then call it.
 
     Args:
         tokenize: sacreBLEU's name of BLEU's tokenizer; `"none"` for text that is already tokenized.
-        lowercase: Whether case is ignored.
+        lowercase: Whether case is ignored. TER ignores it always, as sacreBLEU does.
+        metrics: Some of `METRICS`. Of TER, edits for 100 words, less is better.
+
+    Attributes:
+        metrics: sacreBLEU's metric objects by name.
 
     Raises:
         ImportError: if `sacrebleu` is not installed.
-        ValueError: if `tokenize` is unknown.
+        ValueError: if `tokenize` or a metric is unknown.
 
     Example:
         >>> from keras_transformer.evaluation import TextScorer
@@ -38,21 +43,30 @@ class TextScorer:
         (100.0, 100.0)
     """
 
-    def __init__(self, *, tokenize: str = "13a", lowercase: bool = False):
+    def __init__(
+        self,
+        *,
+        tokenize: str = "13a",
+        lowercase: bool = False,
+        metrics: Sequence[str] = METRICS[:2],
+    ):
         try:
-            from sacrebleu.metrics import BLEU, CHRF
+            from sacrebleu.metrics import BLEU, CHRF, TER
         except ImportError as error:
             raise ImportError("scores need the package sacrebleu: pip install sacrebleu") from error
         if tokenize not in BLEU.TOKENIZERS:
             raise ValueError(
                 f"`tokenize` must be one of {sorted(BLEU.TOKENIZERS)}. Received: {tokenize!r}"
             )
+        if not metrics or not {*metrics} <= {*METRICS}:
+            raise ValueError(f"`metrics` must be some of {METRICS}. Received: {metrics!r}")
         # force: sacreBLEU would warn that tokenized text is not what it expects, as asked for here.
         bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-        self._metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+        known = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase), "ter": TER()}
+        self.metrics = {name: known[name] for name in metrics}
 
     def __call__(self, translations: Iterable[str], references: Iterable[str]) -> dict[str, Score]:
-        """`{"bleu": Score, "chrf": Score}` of translations, with one reference each.
+        """The `Score` of each metric by its name, of translations with one reference each.
 
         Raises:
             ValueError: if the counts differ, or there is none.
@@ -64,7 +78,7 @@ class TextScorer:
                 f"Received: {len(translations)} and {len(references)}"
             )
         scores = {}
-        for name, metric in self._metrics.items():
+        for name, metric in self.metrics.items():
             score = metric.corpus_score(translations, [references])
             scores[name] = Score(float(score.score), str(score), str(metric.get_signature()))
         return scores
@@ -74,7 +88,7 @@ class SentenceBleu:
     """BLEU of single sentences, 0 to 100, by sacreBLEU's smoothing, of the n-grams that there are.
 
     Args:
-        tokenize: As for `TextScorer`.
+        tokenize, lowercase: As for `TextScorer`.
 
     Raises:
         ImportError: if `sacrebleu` is not installed.
@@ -87,11 +101,16 @@ class SentenceBleu:
         (100.0, 0.0)
     """
 
-    def __init__(self, *, tokenize: str = "13a"):
+    def __init__(self, *, tokenize: str = "13a", lowercase: bool = False):
         TextScorer(tokenize=tokenize)  # raises what is to be raised
         from sacrebleu.metrics import BLEU
 
-        self._metric = BLEU(tokenize=tokenize, force=tokenize == "none", effective_order=True)
+        self._metric = BLEU(
+            tokenize=tokenize,
+            lowercase=lowercase,
+            force=tokenize == "none",
+            effective_order=True,
+        )
 
     def __call__(self, translation: str, reference: str) -> float:
         """The BLEU of a translation with one reference."""

@@ -1,4 +1,5 @@
-"""Figures a person can read: attention weights with their tokens, and lines of a study.
+"""Figures a person can read: attention weights with their tokens, lines of a study, and
+how differences spread.
 
 Needs matplotlib (extra `plots`). Figures are plain `matplotlib.figure.Figure` objects, without
 pyplot's global state: they draw without a display, and need no closing.
@@ -31,6 +32,7 @@ _FONTS = (
 )
 _COLORS = ("#2f6db5", "#d1632b", "#3f8f4f", "#8a4fa3", "#6b6b6b", "#b08a00")
 _GRAY = "#555555"
+_BINS = 20  # on each side of zero
 
 
 def plot_attention(
@@ -163,6 +165,48 @@ def plot_lines(
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(colors=_GRAY)
         axis.legend(frameon=False, fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=12)
+    return figure
+
+
+def plot_histograms(
+    panels: Mapping[str, Sequence[float]], *, x_label: str, title: str | None = None
+):
+    """Draws how often differences are how large: one or more panels about a common zero.
+
+    Example:
+        >>> from keras_transformer.plots import plot_histograms
+        >>> figure = plot_histograms({"new": [0.5, -3.0, 12.5]}, x_label="difference of chrF")
+        >>> figure.savefig("differences.png")
+        >>> figure.axes[0].get_title(loc="left")
+        'new'
+
+    Args:
+        panels: Panel title -> differences. All panels have the same bins.
+        x_label: Name of the horizontal axis.
+        title: Text above the figure.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if a panel is empty.
+    """
+    if not panels or not all(map(len, panels.values())):
+        raise ValueError(f"`panels` must hold numbers. Received: {panels!r}")
+    widest = max(max(map(abs, values)) for values in panels.values()) or 1.0
+    bins = np.linspace(-widest, widest, 2 * _BINS + 1)
+    figure = _figure((1.4 + 4.3 * len(panels), 4.0))
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).flat
+    for axis, (heading, values) in zip(axes, panels.items(), strict=True):
+        axis.hist(values, bins=bins, color=_COLORS[0])
+        axis.axvline(0, color=_GRAY, linewidth=0.8)
+        axis.set_title(_drawable(heading), fontsize=11, loc="left")
+        axis.set_xlabel(x_label, color=_GRAY)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(colors=_GRAY)
     if title:
         figure.suptitle(title, fontsize=12)
     return figure

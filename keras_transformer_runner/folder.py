@@ -17,9 +17,10 @@ TOKENIZER = "tokenizer"  # with the suffix of its kind
 TARGET_TOKENIZER = "target_tokenizer"  # only where the target has one of its own
 METADATA_FILE = "metadata.json"
 REPORT = "parity.json"
+CARD = "README.md"  # for people
 _SUFFIXES = (".model", ".json")
 _TOKENIZER_FILES = [f"{stem}{end}" for stem in (TOKENIZER, TARGET_TOKENIZER) for end in _SUFFIXES]
-FILES = (MODEL_FILE, METADATA_FILE, REPORT, *_TOKENIZER_FILES)
+FILES = (MODEL_FILE, METADATA_FILE, REPORT, CARD, *_TOKENIZER_FILES)
 _LARGEST = 2**31 - 1  # of a number: ids and sizes are int32 on a device
 
 _WHAT = "the metadata of an export"

@@ -28,6 +28,7 @@ ALLOWED = {
     "presets": {"config"},
     "outputs": set(),
     "evaluation": {"typing"},
+    "comparison": {"arguments", "evaluation"},
     "quiet": set(),
     "plots": {"typing"},
     "data": {"arguments", "config", "typing"},
@@ -44,7 +45,9 @@ ALLOWED = {
     "interop": _ALL - {"plots"},
     "export": _ALL | {"quiet"},
     "__init__": _ALL | {"checks", "export", "training"},
-    "command": _ALL | {"quiet", "training", "distillation", "export", "interop", "__init__"},
+    "command": _ALL
+    | {"quiet", "training", "distillation", "export", "interop", "__init__"}
+    | {"comparison"},
     "keras_transformer_command": {"command"},
     "keras_transformer_runner": set(),
 }

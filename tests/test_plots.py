@@ -275,3 +275,21 @@ def test_lines_must_be_there_and_match():
             plot_lines(nothing, x_label="x")
     with pytest.raises(ValueError, match=r"as many x as y values.* Received: 2 and 3 for 'b'"):
         plot_lines({"a": {"b": ([1, 2], [1, 2, 3])}}, x_label="x")
+
+
+def test_histograms_have_common_bins_about_zero():
+    figure = plots.plot_histograms(
+        {"one": [1.0, -8.0, 0.5], "two": [0.0]}, x_label="difference", title="both"
+    )
+    one, two = figure.axes
+    edges = [patch.get_x() for patch in one.patches]
+    assert edges == [patch.get_x() for patch in two.patches] and min(edges) == -8
+    assert sum(patch.get_height() for patch in one.patches) == 3
+    assert (one.get_title(loc="left"), one.get_xlabel()) == ("one", "difference")
+    assert plots.plot_histograms({"same": [0.0, 0.0]}, x_label="x").axes[0].patches
+
+
+@pytest.mark.parametrize("panels", [{}, {"one": []}])
+def test_histograms_need_numbers(panels):
+    with pytest.raises(ValueError, match="`panels` must hold numbers. Received: "):
+        plots.plot_histograms(panels, x_label="x")

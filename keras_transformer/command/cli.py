@@ -77,7 +77,7 @@ def _parsed(parser, argv):
 
 def _answers(arguments):
     """Whether what is on standard output is all that the command makes."""
-    return arguments.command == "evaluate" or (
+    return arguments.command in ("evaluate", "compare") or (
         arguments.command == "translate" and not arguments.output
     )
 

@@ -118,7 +118,8 @@ def import_model(arguments):
     print(f"{arguments.run_dir}: {pretrained.origin}, licence {pretrained.licence or 'not stated'}")
 
 
-def _load_run(arguments):
+def load_named_run(arguments):
+    """The run that the arguments name, with the search that they ask for."""
     from keras_transformer.experiment import load_run
 
     start_tensorflow()
@@ -132,7 +133,8 @@ def _load_run(arguments):
     return run.with_prefixes(source=arguments.source_prefix, target=arguments.target_prefix)
 
 
-def _check_run(arguments):
+def check_named_run(arguments):
+    """Raises a `FileNotFoundError` if the run that the arguments name is not there."""
     from keras_transformer.experiment.run_folder import check_finished, check_shortlist
 
     check_finished(arguments.run_dir)
@@ -145,14 +147,14 @@ def translate(arguments):
         _translate_file(arguments)
         return
     texts.check_whole(arguments)
-    _check_run(arguments)
+    check_named_run(arguments)
     if arguments.whole_texts:
-        texts.print_translated(arguments, lambda: _load_run(arguments).translator())
+        texts.print_translated(arguments, lambda: load_named_run(arguments).translator())
         return
     lines, interactive = arguments.text, False
     if not lines:
         lines, interactive = input_lines(arguments.input or "-")
-    translator = _load_run(arguments).translator()
+    translator = load_named_run(arguments).translator()
     done = 0
     for chunk in chunks(lines, 1 if interactive else _CHUNK):
         try:
@@ -169,7 +171,7 @@ def _translate_file(arguments):
     check_file(arguments.input)
     check_writable(arguments.output)
     texts.check_whole(arguments)
-    _check_run(arguments)
+    check_named_run(arguments)
     # Before anything that takes time.
     with new_output(arguments.output):
         start_tensorflow()
@@ -183,7 +185,7 @@ def _translate_with_beam(arguments):
     from keras_transformer.translation.apache_beam import translate_file_with_beam
 
     form = texts.file_format(arguments)
-    _load_run(arguments)  # what is wrong with it is told here, not by a worker
+    load_named_run(arguments)  # what is wrong with it is told here, not by a worker
     return translate_file_with_beam(
         functools.partial(_translator_of, arguments),
         arguments.input,
@@ -201,7 +203,7 @@ def _translate_here(arguments):
     if texts.is_one_text(arguments):
         with _translating(arguments, _translator_of(arguments)) as translator:
             return texts.translate_named(arguments, translator)
-    form, run = texts.file_format(arguments), _load_run(arguments)
+    form, run = texts.file_format(arguments), load_named_run(arguments)
     start, said = time.monotonic(), [0.0]
 
     def progress(done):
@@ -237,7 +239,7 @@ def _translating(arguments, translator):
 
 
 def _translator_of(arguments):
-    return _load_run(arguments).translator(jit_compile=arguments.jit_compile)
+    return load_named_run(arguments).translator(jit_compile=arguments.jit_compile)
 
 
 def beam_pipeline_options(text):
@@ -249,60 +251,6 @@ def beam_pipeline_options(text):
     return PipelineOptions(shlex.split(text))
 
 
-def evaluate(arguments):
-    from keras_transformer.data import PreparedCorpus
-    from keras_transformer.evaluation import TextScorer
-    from keras_transformer.experiment.tokenizers import Tokenizers
-
-    if "-" in (arguments.source, arguments.target):
-        raise ValueError("evaluate reads its files twice, so none can be standard input")
-    corpus = open_named_corpus(arguments)
-    if isinstance(corpus, PreparedCorpus):
-        raise ValueError(
-            f"a test set must be text, not what `prepare` made of it. Received: {corpus.name}"
-        )
-    _check_translator(arguments)
-    scorer = TextScorer(tokenize=arguments.tokenize, lowercase=arguments.lowercase)
-    # What makes a reference readable text: of a vocabulary of split text, its joining.
-    plain_text = Tokenizers.load(arguments.run_dir).target.plain_text
-    corpus.check()
-    sources, references = zip(*corpus, strict=True)
-    translations = _translate_function(arguments)(list(sources))
-    for score in scorer(translations, map(plain_text, references)).values():
-        write_lines([f"{score.text}\t{score.signature}"])
-
-
-def _check_translator(arguments):
-    """Raises a `FileNotFoundError` if what translates is not there."""
-    from keras_transformer.artifacts import newest_version
-    from keras_transformer.evaluation import check_saved_model
-    from keras_transformer.experiment.run_folder import check_run
-
-    if arguments.backend == "python":
-        _check_run(arguments)
-        return
-    check_run(arguments.run_dir)  # whose tokenizer reads the references
-    if arguments.backend == "savedmodel":
-        check_saved_model(newest_version(arguments.artifact))
-
-
-def _translate_function(arguments):
-    """`list[str] -> list[str]` of the run or of the artifact, which checks all before the first."""
-    if arguments.backend == "litert":
-        from keras_transformer_runner.runner import Runner
-
-        return Runner(arguments.artifact).translate
-    if arguments.backend == "savedmodel":
-        from keras_transformer.artifacts import check_whole, newest_version
-        from keras_transformer.evaluation import saved_model_translate
-
-        path = newest_version(arguments.artifact)
-        check_whole(path)
-        start_tensorflow()
-        return saved_model_translate(path)
-    return _load_run(arguments).translator().translate
-
-
 def export(arguments):
     check_size(optional=True, max_source_length=arguments.max_source_length)
     path = _new_artifact(arguments)
@@ -310,8 +258,8 @@ def export(arguments):
     for samples in (arguments.samples, arguments.references, arguments.calibration):
         if samples is not None:
             check_file(samples)
-    _check_run(arguments)
-    run = _load_run(arguments)
+    check_named_run(arguments)
+    run = load_named_run(arguments)
     longest = arguments.max_source_length
     longest = run.max_source_length if longest is None else longest
     if arguments.lengths_only:
@@ -323,6 +271,9 @@ def export(arguments):
         "max_source_length": longest,
         "shortlist": run.shortlist,
     }
+    from keras_transformer.command.run_origin import card_of_export
+
+    options["card"] = card_of_export(run, arguments)
     if arguments.form == "savedmodel":
         from keras_transformer.export.serving.saved_model import export_saved_model
 

@@ -1,6 +1,9 @@
-"""The arguments of the command `export`, and those of a search that others have too."""
+"""The arguments of the command `export`, and those of searches and scores, which others have."""
 
-# Of keras_transformer.export.litert.modes, which a command line need not load.
+import argparse
+
+# Of keras_transformer.evaluation and export.litert.modes, which a command line need not load.
+METRICS = ("bleu", "chrf", "ter")
 MODES = ("float32", "float16", "int8", "int8_weight_only", "int8_full", "int4")
 
 
@@ -77,6 +80,34 @@ def add_export(add_command):
 def source_lengths(text):
     """`"32,128"` as `(32, 128)`."""
     return tuple(int(length) for length in text.split(","))
+
+
+def metric_names(text):
+    """`"bleu,ter"` as `("bleu", "ter")`."""
+    names = tuple(text.split(","))
+    if len({*names}) < len(names) or not {*names} <= {*METRICS}:
+        raise argparse.ArgumentTypeError(
+            f"must be some of {','.join(METRICS)}, each once. Received: {text}"
+        )
+    return names
+
+
+def add_metrics(command):
+    """Adds what says how translations are scored."""
+    command.add_argument(
+        "--metrics",
+        type=metric_names,
+        default=METRICS[:2],
+        metavar="NAME,NAME,...",
+        help="bleu, chrf (both if not given), ter (edits a word of the reference, case ignored)",
+    )
+    command.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="NAME",
+        help="BLEU's tokenizer, as sacreBLEU names it; none for text that is already tokenized",
+    )
+    command.add_argument("--lowercase", action="store_true", help="ignore case")
 
 
 def add_search(command):

@@ -4,9 +4,12 @@ import argparse
 import functools
 
 from keras_transformer.command import commands
+from keras_transformer.command.compare import add_compare
 from keras_transformer.command.distil import add_distil
+from keras_transformer.command.evaluate import evaluate
 from keras_transformer.command.export_parser import (
     add_export,
+    add_metrics,
     add_processes,
     add_search,
     add_shortlist_use,
@@ -39,6 +42,7 @@ def make_parser():
         _add_shortlist,
         _add_translate,
         _add_evaluate,
+        _add_compare,
         _of_module(add_export),
         _of_module(add_serve),
     ):
@@ -160,7 +164,8 @@ def _add_evaluate(subparsers):
     command = _add_command(
         subparsers,
         "evaluate",
-        "Translate a test set and print BLEU and chrF, as sacreBLEU defines them.",
+        "Translate a test set and print its scores, as sacreBLEU defines them.",
+        run=evaluate,
     )
     command.add_argument("run_dir", metavar="RUN", help="folder that `train` has made")
     command.add_argument(
@@ -179,15 +184,13 @@ def _add_evaluate(subparsers):
         help="what translates: the run itself, or an artifact that `export` has made",
     )
     command.add_argument("--artifact", metavar="PATH", help="the artifact to evaluate")
-    command.add_argument(
-        "--tokenize",
-        default="13a",
-        metavar="NAME",
-        help="BLEU's tokenizer, as sacreBLEU names it; none for text that is already tokenized",
-    )
-    command.add_argument("--lowercase", action="store_true", help="ignore case")
+    add_metrics(command)
     add_search(command)
     add_shortlist_use(command)
+
+
+def _add_compare(subparsers):
+    add_compare(functools.partial(_add_command, subparsers), _add_corpus_format)
 
 
 def _add_shortlist(subparsers):

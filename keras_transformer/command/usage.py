@@ -1,5 +1,7 @@
 """What does not go together in the arguments of `keras-transformer`."""
 
+import os
+
 from keras_transformer_runner.server.command import usage_problem as _of_serve
 
 _OF_LITERT = {
@@ -22,6 +24,7 @@ def usage_problem(arguments):
     problems = {
         "translate": _of_translate,
         "evaluate": _of_evaluate,
+        "compare": _of_compare,
         "export": _of_export,
         "distil": _of_workers,
         "serve": _of_serve,
@@ -66,6 +69,21 @@ def _of_evaluate(arguments):
                 return f"--{name.replace('_', '-')} of an artifact is chosen by export"
     if arguments.target is None and arguments.format is None and not holds_both(arguments.source):
         return "--source goes with --target, but where its name or --format says it has both sides"
+    return None
+
+
+def _of_compare(arguments):
+    from keras_transformer.data.readers import holds_both  # which `--help` does not need
+
+    if len(arguments.systems) < 2:
+        return "compare takes two RUNs or more"
+    has_references = arguments.target is not None
+    if arguments.source is not None:
+        has_references |= arguments.format is not None or holds_both(arguments.source)
+    if not has_references:
+        return "compare needs references: --target, or a --source that has both sides"
+    if arguments.source is None and any(map(os.path.isdir, arguments.systems)):
+        return "compare needs --source, but where all RUNs are files of translations"
     return None
 
 

@@ -5,7 +5,6 @@ Reads files alone: neither torch nor transformers need be installed.
 
 import dataclasses
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from keras_transformer.interop.generation import Generation, read_generation
 from keras_transformer.interop.pretrained import Pretrained, Report
 from keras_transformer.interop.settings import Settings
 from keras_transformer.interop.tokenizers import ReadTokenizers, read_tokenizers
+from keras_transformer.presets.card_file import stated
 from keras_transformer_runner.tokenizers.base import SpecialIds
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def from_hugging_face(
         search=checkpoint.generation.decoding.search(),
         report=_report(checkpoint, tokenizers, model.count_params()),
         origin=f"{checkpoint.folder.resolve().name} ({checkpoint.kind})",
-        licence=_licence(checkpoint.folder),
+        licence=stated(checkpoint.folder)[0],
     ).checked()
 
 
@@ -255,15 +255,3 @@ def _report(checkpoint, tokenizers, weights):
         ),
         left=tuple(left),
     )
-
-
-def _licence(folder):
-    """What the front matter of the model card says."""
-    card = folder / "README.md"
-    if not card.is_file():
-        return None
-    text = card.read_text(encoding="utf-8", errors="replace")
-    front = re.match(r"---\n(.*?)^---", text, re.DOTALL | re.MULTILINE)
-    pattern = r"^license:[ \t]*(?:\n[ \t]*-[ \t]*)?[\"']?([^\s\"']+)"
-    found = front and re.search(pattern, front[1], re.MULTILINE)
-    return found and found[1]

@@ -8,11 +8,15 @@ from keras_transformer_runner import __version__
 _NOT_SAID = "not stated"
 _USE = """## Use
 ```python
-import keras_transformer as kt
-
 {use}
 ```
 """
+_KERAS_USE = "import keras_transformer as kt\n\n{use}"
+_LIMITS = (
+    "Meant for texts like those that it was trained on; how good it is on others was not measured. "
+    "As any such model it can leave out, add or change what a text says: where names, numbers or "
+    "negations matter, a person has to read both sides."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,18 +26,26 @@ class Card:
     Attributes:
         name: Its heading.
         license: Of the weights, as its SPDX identifier or in words.
+        languages: Their codes, such as `"de"`; the source's first.
         data: What the model was trained on.
         figures: How good it is, by the name of the figure.
         search: How it translates.
+        sections: More tables, or text in Markdown, by their headings.
         notes: More about it, in Markdown.
+        translates: Whether it is a translator.
+        library: What loads it, as model hubs name it.
     """
 
     name: str = "Transformer"
     license: str | None = None
+    languages: tuple[str, ...] = ()
     data: str | None = None
     figures: dict | None = None
     search: str | None = None
+    sections: dict = dataclasses.field(default_factory=dict)
     notes: str | None = None
+    translates: bool = False
+    library: str = "keras"
 
     def text(self, config, parameters, use):
         """The card in Markdown, with the front matter that model hubs read.
@@ -41,37 +53,52 @@ class Card:
         Args:
             config: The `TransformerConfig`.
             parameters: The number of weights.
-            use: Python that loads the preset.
+            use: Python that loads the preset, or of another library all that it takes.
         """
         rows = {
             "made with": f"keras_transformer {__version__}",
+            "languages": (" to " if len(self.languages) == 2 else ", ").join(self.languages),
             "parameters": f"{parameters:,}",
             "search": self.search,
             "training data": self.data or _NOT_SAID,
-            "licence": self.license or _NOT_SAID,
+            "licence": self.license or f"{_NOT_SAID}: fill it in here and as `license` at the top",
         }
-        front = ["library_name: keras", "tags:", "- keras_transformer"]
-        if self.license:  # JSON's strings are YAML's too
-            front.insert(0, f"license: {json.dumps(self.license)}")
         parts = [
-            "\n".join(["---", *front, "---"]),
+            self._front_matter(),
             f"# {self.name}",
             _table("", "", {name: value for name, value in rows.items() if value}),
-            "## Model\n" + _table("field of `TransformerConfig`", "value", _changed(config)),
+            "## Model\n" + _table("field of `TransformerConfig`", "value", changed_fields(config)),
         ]
         if self.figures:
             parts.append("## Figures\n" + _table("figure", "value", self.figures))
+        for heading, content in self.sections.items():
+            text = content if isinstance(content, str) else _table("", "", content)
+            parts.append(f"## {heading}\n{text}")
         if self.notes:
             parts.append(self.notes)
+        if self.translates:
+            parts.append(f"## Intended use and limits\n{_LIMITS}")
+        use = _KERAS_USE.format(use=use) if self.library == "keras" else use
         return "\n\n".join([*parts, _USE.format(use=use)])
 
+    def _front_matter(self):
+        # JSON's strings are YAML's too.
+        licence = f"license: {json.dumps(self.license)}" if self.license else None
+        lines = [licence or "# license: for you to fill in, such as cc-by-4.0"]
+        if self.languages:
+            lines += ["language:", *(f"- {json.dumps(code)}" for code in self.languages)]
+        lines.append(f"library_name: {self.library}")
+        if self.translates:
+            lines.append("pipeline_tag: translation")
+        return "\n".join(["---", *lines, "tags:", "- keras_transformer", "---"])
 
-def _changed(config):
-    """The fields of a config that are not left at their defaults."""
+
+def changed_fields(record):
+    """The fields of a dataclass that are not left at their defaults, by their names."""
     return {
         field.name: value
-        for field in dataclasses.fields(config)
-        if (value := getattr(config, field.name)) != field.default
+        for field in dataclasses.fields(record)
+        if (value := getattr(record, field.name)) != field.default
     }
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from keras_transformer.presets.card_file import write_card
 from keras_transformer.presets.record import MODEL_FILE, check_record, write_record
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.folders import check_new_folder, received
@@ -11,7 +12,6 @@ from keras_transformer_runner.folders import check_new_folder, received
 CONFIG_FILE = "config.json"
 EXPERIMENT_FILE = "experiment.toml"  # of a preset with tokenizers: its `[decoding]`
 SAMPLES_FILE = "samples.txt"
-CARD_FILE = "README.md"
 SHORTLIST_FILE = "shortlist.npz"  # of a run, by the command `shortlist`
 SOURCE_TOKENIZER = "tokenizer"
 TARGET_TOKENIZER = "target_tokenizer"
@@ -50,4 +50,4 @@ def new_preset(folder, texts, card):
             (temporary / name).write_text(text, encoding="utf-8", newline="\n")
         yield temporary
         write_record(temporary, {path.name: path for path in temporary.iterdir()})
-        (temporary / CARD_FILE).write_text(card, encoding="utf-8", newline="\n")
+        write_card(temporary, card)

@@ -153,10 +153,12 @@ class TrainingData:
             training = pack_corpus(training, tokenizers.source, length=buckets[0])
             log(f"packed {pairs:,} pairs into {len(training):,} rows")
         steps = batches_per_epoch(training, batch_tokens=options.batch_tokens, buckets=buckets)
+        count = "1 XLA program" if len(buckets) == 1 else f"{len(buckets)} XLA programs"
+        programs = f", so at most {count} of the training step"
         log(
             f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
-            f"batches an epoch in lengths {list(buckets)}, so at most {len(buckets)} XLA programs "
-            f"of the training step; left out: {training.skipped}"
+            f"batches an epoch in lengths {list(buckets)}{programs * options.jit_compile}; "
+            f"left out: {training.skipped}"
         )
         of_valid = None if valid is None else _buckets(valid, places)
         return cls(

@@ -51,10 +51,12 @@ from keras_transformer.training.freezing import freeze
 from keras_transformer.training.layouts import check_backend, make_distribution, row_multiple
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.rematerialization import rematerialize
+from keras_transformer.training.run_card import write_run_card
 from keras_transformer.training.run_plots import draw_run
 from keras_transformer.training.start import take_over
 from keras_transformer.training.state import average_weights, saved_progress
 from keras_transformer.training.student import Student
+from keras_transformer.training.time_left import TimeLeft
 from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.lines import one_line
@@ -71,11 +73,11 @@ def train(
     """Trains a model and leaves everything about it in a folder.
 
     The folder gets `config.json`, `experiment.toml`, the tokenizers, `samples.txt`,
-    `checkpoints/`, `metrics.jsonl` (a line an epoch), `tensorboard/` and, at the end, `plots/` and
-    `model.keras`: the average of the last snapshots or the single best one, whichever has the
-    better validation metric; without validation data the average. Nothing is created before the
-    inputs have been checked. Killed at any moment, the same call goes on from the last checkpoint
-    to the same weights.
+    `checkpoints/`, `metrics.jsonl` (a line an epoch), `tensorboard/` and, at the end, `plots/`, a
+    model card, `README.md` (one that somebody has edited is kept), and `model.keras`: the average
+    of the last snapshots or the single best one, whichever has the better validation metric;
+    without validation data the average. Nothing is created before the inputs have been checked.
+    Killed at any moment, the same call goes on from the last checkpoint to the same weights.
 
     A run that is finished goes on with `more_epochs`, in the same folder and with its history:
     both schedules know no end, so it is the run that it would be had it been that long from the
@@ -227,11 +229,19 @@ class _Fitting:
                 options, max_epochs=extension.max_epochs, max_minutes=None
             )
         self.model, self.data, self.options = model, data, options
+        self.experiment = dataclasses.replace(experiment, training=options)
         self.run_dir, self.samples, self.chief = run_dir, samples, chief
         # Several workers have to end at the same step.
         self.stoppable = options.strategy != "multi_worker"
         self.clock = Clock()
         self.budget = TimeBudget(self.clock, options.max_minutes)
+        self.time_left = TimeLeft(
+            self.clock,
+            data.steps,
+            max_epochs=options.max_epochs,
+            max_minutes=options.max_minutes,
+            patience=options.patience is not None,
+        )
         self.checkpoint = TrainingCheckpoint(
             folder,
             data.steps,
@@ -309,7 +319,9 @@ class _Fitting:
                 MetricsFile(self.run_dir / METRICS_FILE, self.checkpoint),
                 keras.callbacks.TensorBoard(self.run_dir / "tensorboard", write_graph=False),
             ]
-        callbacks.append(self.checkpoint)  # last: an epoch that counts has its other files
+        callbacks.append(self.checkpoint)  # an epoch that counts has its other files
+        if self.chief:
+            callbacks.append(self.time_left)  # after all that takes time
         if not self.options.max_epochs:
             callbacks.append(OpenEndedProgress())  # in the place of the one that Keras appends
         return callbacks
@@ -321,6 +333,7 @@ class _Fitting:
         def write(temporary):
             final.save(temporary)
             write_record(self.run_dir, {MODEL_FILE: temporary})
+            write_run_card(self.run_dir, self.experiment, self.data, final, temporary)
 
         try:
             metrics = self.run_dir / METRICS_FILE

@@ -102,7 +102,7 @@ class TranslatorPresets:
             "decoding": _described(self.strategy),
         }
         about = dict(license=license, data=data, figures=figures, notes=notes)
-        card = Card(name="Translator", search=self.strategy, **about)
+        card = Card(name="Translator", search=self.strategy, translates=True, **about)
         write_translator(self, folder, tomli_w.dumps(experiment), samples, card)
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from keras_transformer.command import cli, commands
+from keras_transformer.command import cli, evaluate
 from keras_transformer.experiment import load_run
 
 
@@ -65,7 +65,7 @@ def test_scores_say_how_to_get_sacrebleu(monkeypatch):
 @pytest.fixture
 def no_model(monkeypatch):
     """Sources stand for their translations."""
-    monkeypatch.setattr(commands, "_translate_function", lambda arguments: lambda texts: texts)
+    monkeypatch.setattr(evaluate, "translate_function", lambda arguments: lambda texts: texts)
 
 
 def _columns_of(toy, tmp_path):

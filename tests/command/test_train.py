@@ -9,6 +9,7 @@ import pytest
 from keras_transformer.command import cli
 from keras_transformer.experiment import load_run
 from keras_transformer_runner.atomic import locked
+from keras_transformer_runner.integrity import checksum
 
 
 @pytest.mark.smoke
@@ -154,3 +155,30 @@ def test_a_run_is_stopped_and_goes_on(toy, run_dir, tmp_path, capsys, monkeypatc
     command = ["train", str(toy), str(copy), "--set", "training.max_epochs=1"]
     assert cli.main([*command, "--more-epochs", "3"]) == 0
     assert epochs == [(1, 4, 0)]
+
+
+def test_a_run_has_a_model_card_which_longer_training_updates(run_dir, tmp_path, capfd):
+    run = tmp_path / "run"
+    shutil.copytree(run_dir, run)
+    card = run / "README.md"
+    text = card.read_text()
+    for part in (
+        "| training | train.src and train.tgt |",
+        "| used | 80 pairs of at most 16 ids a side |",
+        "| left out | empty 0, too_long 0 |",
+        "| validation | valid.src and valid.tgt |",
+        "| epochs | 1 |",
+        "`keras-transformer train experiment.toml NEW_RUN`",
+        "| licence | not stated: fill it in",
+        f"| sha256 of model.keras | {checksum(run / 'model.keras')} |",
+    ):
+        assert part in text
+    assert "| validation loss | " in text and str(run_dir.parents[1]) not in text
+    assert cli.main(["train", str(run / "experiment.toml"), str(run), "--more-epochs", "1"]) == 0
+    assert "| epochs | 2 |" in card.read_text()
+    assert f"| sha256 of model.keras | {checksum(run / 'model.keras')} |" in card.read_text()
+    card.write_text("Mine.")
+    capfd.readouterr()
+    assert cli.main(["train", str(run / "experiment.toml"), str(run), "--more-epochs", "1"]) == 0
+    assert card.read_text() == "Mine."
+    assert f"{card} is kept as it is: somebody has edited it" in capfd.readouterr().err

@@ -113,7 +113,7 @@ def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
     names = ("strategy", "max_source_length", "prefixes", "shortlist_fields")
     fields = {name: getattr(run, name) for name in names}
     made = types.SimpleNamespace(translator=lambda **_: translator, **fields)
-    monkeypatch.setattr(commands, "_load_run", lambda arguments: made)
+    monkeypatch.setattr(commands, "load_named_run", lambda arguments: made)
     split = split_text(text, "en", translator.fits)
     assert split.sentences[:3] == ("Ba ke.", "Dr. Ba.", "Ko")
     expected = split.with_translations(translator.translate(list(split.sentences)))
@@ -140,7 +140,7 @@ def test_whole_texts(run_dir, tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_wrong_with_whole_texts_is_told_first(fails, run_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "_load_run", functools.partial(pytest.fail, "too late"))
+    monkeypatch.setattr(commands, "load_named_run", functools.partial(pytest.fail, "too late"))
     (tmp_path / "in.txt").write_text("ba\n")
     line = fails("translate", run_dir, "ba", "--text", "--language", "english")
     assert "`language` must be a BCP 47 tag such as 'de'" in line
@@ -170,7 +170,7 @@ def test_a_prefix_is_chosen_by_pieces(fails, run_dir, capfd):
 def test_an_output_that_cannot_be_is_told_before_a_model_is_loaded(
     fails, run_dir, tmp_path, monkeypatch, options
 ):
-    monkeypatch.setattr(commands, "_load_run", functools.partial(pytest.fail, "too late"))
+    monkeypatch.setattr(commands, "load_named_run", functools.partial(pytest.fail, "too late"))
     (tmp_path / "in.txt").write_text("ba\n")
     command = ("translate", run_dir, "--input", tmp_path / "in.txt", *options, "--output")
     for place in (tmp_path, "/dev/null"):

@@ -142,7 +142,8 @@ def test_reports(device, int8_device, texts):
         written = json.loads((export.path / "parity.json").read_text(encoding="utf-8"))
         assert written["token_agreement"] == report.token_agreement
         assert written["ops"] == list(report.ops)
-        files = [path for path in export.path.iterdir() if path.name != "parity.json"]
+        own = ("parity.json", "README.md")
+        files = [path for path in export.path.iterdir() if path.name not in own]
         assert report.size_bytes == sum(path.stat().st_size for path in files)
         assert report.seconds_a_sample > 0
     assert device.report.token_agreement == 1
@@ -326,7 +327,7 @@ def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     (path / "old").unlink()
     for _ in range(2):
         export_litert(trained, tokenizer, path, samples=texts, overwrite=True)
-    names = {"model.tflite", "tokenizer.model", "metadata.json", "parity.json"}
+    names = {"README.md", "model.tflite", "tokenizer.model", "metadata.json", "parity.json"}
     assert {entry.name for entry in path.iterdir()} == names
     assert list(tmp_path.iterdir()) == [path]
     assert Runner(path).translate(texts[:2]) == Runner(device.path).translate(texts[:2])

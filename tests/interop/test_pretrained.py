@@ -15,8 +15,9 @@ from checkpoint_folders import (
 )
 
 import keras_transformer as kt
-from keras_transformer.interop import from_pretrained, hugging_face
+from keras_transformer.interop import from_pretrained
 from keras_transformer.interop.pretrained import Pretrained, Report
+from keras_transformer.presets.card_file import stated
 
 FOLDERS = {
     "marian": (marian_folder, {}),
@@ -124,7 +125,7 @@ def test_the_report_says_what_was_taken_and_what_not(made):
 )
 def test_a_licence_is_that_of_the_front_matter(card, licence, tmp_path):
     (tmp_path / "README.md").write_text(card)
-    assert hugging_face._licence(tmp_path) == licence
+    assert stated(tmp_path)[0] == licence
 
 
 def test_what_a_report_says_of_settings_of_training_and_tasks(tmp_path):

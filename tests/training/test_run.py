@@ -76,6 +76,7 @@ LEFT_BEHIND = (
 def test_what_a_run_folder_holds(finished, toy):
     names = sorted(path.name for path in finished.iterdir())
     assert names == [
+        "README.md",
         "checkpoints",
         "config.json",
         "experiment.toml",

@@ -134,8 +134,8 @@ def test_models_of_every_kind(tmp_path):
     assert_same_weights(again, model)
     assert not again.compiled and model.compiled
     card = (tmp_path / "preset" / "README.md").read_text()
-    assert "# LanguageModel" in card and "| licence | not stated |" in card
-    assert "license:" not in card and "## Figures" not in card
+    assert "# LanguageModel" in card and "| licence | not stated: fill it in" in card
+    assert "\nlicense:" not in card and "## Figures" not in card
     message = r"a preset for `Transformer.from_preset` must hold a Transformer. Received: Language"
     with pytest.raises(ValueError, match=message):
         Transformer.from_preset(tmp_path / "preset")

@@ -30,6 +30,7 @@ from keras_transformer.export.litert.writer import (
     search_settings,
     timed_answers,
     write_folder,
+    write_reports,
 )
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.python_answers import (
@@ -44,7 +45,6 @@ from keras_transformer.export.python_answers import (
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
 from keras_transformer.translation.translator import check_tokenizer
-from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.lengths import FixedLength, fields, fixed_signature
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer
@@ -160,7 +160,7 @@ def export_classifier(
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
         if mode == "float32":
             check_probabilities(expected, received)
-        report.write(folder / REPORT)
+        write_reports(folder, path, contents, report)
     return report
 
 
@@ -255,7 +255,7 @@ def export_language_model(
             mode,
         )
         report = parity_report(folder, contents, mode, graph, seconds, **found).check()
-        report.write(folder / REPORT)
+        write_reports(folder, path, contents, report)
     return report
 
 

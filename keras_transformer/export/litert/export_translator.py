@@ -31,6 +31,7 @@ from keras_transformer.export.litert.writer import (
     search_settings,
     timed_answers,
     write_folder,
+    write_reports,
 )
 from keras_transformer.export.parity import (
     ParityReport,
@@ -41,8 +42,8 @@ from keras_transformer.export.parity import (
 )
 from keras_transformer.models import Transformer
 from keras_transformer.models.transfer import in_float32
+from keras_transformer.presets.card import Card
 from keras_transformer.translation import Translator
-from keras_transformer_runner.folder import REPORT
 from keras_transformer_runner.lengths import fields
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer
@@ -67,6 +68,7 @@ def export_litert(
     lengths_only: bool = False,
     shortlist: Shortlist | None = None,
     max_source_length: int = 512,
+    card: Card | None = None,
     overwrite: bool = False,
 ) -> ParityReport:
     """Writes a folder for a device, runs it, and compares its answers with Python's.
@@ -77,8 +79,8 @@ def export_litert(
     the float32 model.
 
     The folder holds `model.tflite` (builtin ops only, signature `translate`), `tokenizer.model`
-    (`.json` where it is no SentencePiece model), `metadata.json` and `parity.json`, and
-    `target_tokenizer.*` where there is one.
+    (`.json` where it is no SentencePiece model), `metadata.json`, `parity.json` and a model card,
+    `README.md`, and `target_tokenizer.*` where there is one.
     `keras_transformer_runner.runner` runs it.
 
     Example:
@@ -91,7 +93,7 @@ def export_litert(
         >>> report.identical, report.samples
         (1, 1)
         >>> sorted(path.name for path in pathlib.Path("device").iterdir())
-        ['metadata.json', 'model.tflite', 'parity.json', 'tokenizer.json']
+        ['README.md', 'metadata.json', 'model.tflite', 'parity.json', 'tokenizer.json']
 
     Args:
         model: A `Transformer`, trained or not.
@@ -118,7 +120,9 @@ def export_litert(
             file, and every runtime gives the same text. It goes with neither `lengths` nor more
             `signatures`.
         max_source_length: Most source tokens that the runner accepts, EOS included.
-        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+        card: A `presets.card.Card`: what the model card says of where the model comes from.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is. A model
+            card there that somebody has edited stays.
 
     Returns:
         The `ParityReport`, which is also written to `parity.json`.
@@ -153,7 +157,7 @@ def export_litert(
         calibration = calibration_for(mode, translator, answers, calibration_samples)
         contents = device_contents(translator, signatures, lengths, lengths_only)
         report = write_mode(folder, translator, mode, answers, calibration, contents).check()
-        report.write(folder / REPORT)
+        write_reports(folder, path, contents, report, card)
     return report
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from typing import NamedTuple
 
+from keras_transformer.export.card import write_artifact_card
 from keras_transformer.export.litert.conversion import convert
 from keras_transformer.export.litert.modes import MODES
 from keras_transformer.export.parity import ParityReport
@@ -79,6 +80,26 @@ def write_folder(folder, contents, mode, calibration=None):
     text = json.dumps(sealed(metadata), indent=2, ensure_ascii=False) + "\n"
     (folder / files.METADATA_FILE).write_text(text, encoding="utf-8")
     return graph
+
+
+def write_reports(folder, path, contents, report, card=None):
+    """Writes `parity.json` and the model card.
+
+    Args:
+        folder: The folder that `write_folder` has filled.
+        path: What it becomes.
+        contents: `DeviceContents`.
+        report: A `ParityReport`.
+        card: A `Card` of where the model comes from, or `None`.
+    """
+    report.write(folder / files.REPORT)
+    facts = {
+        "signatures": ", ".join(sorted(contents.module.signatures)),
+        "source ids, at most": f"{contents.max_source_length:,}",
+        "builtin ops": len(report.ops),
+    }
+    model, method = contents.model, contents.signature
+    write_artifact_card(folder, path, card, model, report, facts, method)
 
 
 def timed_answers(runner, answer, samples):

@@ -12,6 +12,7 @@ from keras_transformer.artifacts import DESCRIPTION
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.shortlist import Shortlist
 from keras_transformer.export.backend import check_backend
+from keras_transformer.export.card import write_artifact_card
 from keras_transformer.export.parity import ParityReport, checked_samples, compare
 from keras_transformer.export.serving.classifiers import ClassifierGraphs
 from keras_transformer.export.serving.comparison import (
@@ -36,6 +37,8 @@ from keras_transformer.models import (
     TokenClassifier,
     Transformer,
 )
+from keras_transformer.presets.card import Card
+from keras_transformer.presets.card_file import CARD_FILE
 from keras_transformer.translation import Translator
 from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.integrity import sealed
@@ -43,7 +46,7 @@ from keras_transformer_runner.tokenizers import Tokenizer
 
 REPORT = "assets.extra/parity.json"
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets/*")
-_FILES += (REPORT, DESCRIPTION, WARMUP)
+_FILES += (REPORT, DESCRIPTION, WARMUP, CARD_FILE)
 
 
 def export_saved_model(
@@ -61,6 +64,7 @@ def export_saved_model(
     shortlist: Shortlist | None = None,
     warmup_batch_sizes: Sequence[int] = BATCH_SIZES,
     measure_latency: bool = False,
+    card: Card | None = None,
     overwrite: bool = False,
 ) -> ParityReport:
     """Writes a SavedModel, runs it, and compares its text with Python's.
@@ -71,7 +75,8 @@ def export_saved_model(
     `ServingModule` documents its signatures; those of a language model are in
     `serving.language_models`, those of a classifier in `serving.classifiers`. In `assets.extra` lie
     `parity.json`, `serving.json` (signatures, bounds, ops, what a server needs, latency) and
-    `tf_serving_warmup_requests`, which TF Serving runs before it answers.
+    `tf_serving_warmup_requests`, which TF Serving runs before it answers. `README.md` is a model
+    card.
 
     Example:
         >>> import tensorflow as tf
@@ -102,7 +107,9 @@ def export_saved_model(
             `score` is still of the whole vocabulary.
         warmup_batch_sizes: Rows of the warm-up requests of each signature; `()` for none.
         measure_latency: Whether those requests are run, cold and warm, which takes seconds.
-        overwrite: Whether the folder of an earlier export is replaced; no other ever is.
+        card: A `presets.card.Card`: what the model card says of where the model comes from.
+        overwrite: Whether the folder of an earlier export is replaced; no other ever is. A model
+            card there that somebody has edited stays.
 
     Returns:
         The `ParityReport`, which is also written to `assets.extra/parity.json`.
@@ -142,7 +149,15 @@ def export_saved_model(
         (folder / DESCRIPTION).write_text(text, encoding="utf-8")
         report = _parity(folder, loaded.signatures, comparison, samples)
         report.check().write(folder / REPORT)
+        facts = _facts(description)
+        write_artifact_card(folder, path, card, comparison.owner.model, report, facts)
     return report
+
+
+def _facts(description):
+    """What the model card says of the description."""
+    bounds = (f"{name} {value}" for name, value in description["bounds"].items())
+    return {"signatures": ", ".join(description["signatures"]), "bounds": ", ".join(bounds)}
 
 
 def _parts(model, tokenizer, max_source_length, search, classes):

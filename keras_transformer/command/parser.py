@@ -11,6 +11,7 @@ from keras_transformer.command.export_parser import (
     add_search,
     add_shortlist_use,
 )
+from keras_transformer.command.new import add_new
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
@@ -39,6 +40,7 @@ def make_parser():
         _add_translate,
         _add_evaluate,
         _of_module(add_export),
+        _of_module(add_new),
     ):
         add(subparsers)
     return parser

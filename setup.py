@@ -65,7 +65,7 @@ EXTRAS = {
     "sentences": SENTENCES,
     # setuptools and build make the distributions that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
-    + ["build<2", "twine<8", "check-jsonschema<1"]
+    + ["build<2", "twine<8", "check-jsonschema<1", "pyyaml<7"]
     + ["setuptools>=77.0.3,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
     + CTRANSLATE2
     + JAX

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 # What building and trying leaves behind, as in the folders' .gitignore.
 LEFTOVERS = (
-    *("node_modules", "vendor", "*.tgz", "public", "exported", "models", "runs"),
+    *("node_modules", "vendor", "*.tgz", "public", "exported", "models"),
+    *("runs", "plots", "*.keras"),
     *("build", "build-*", "litert", "arm64", ".gradle", ".cxx", ".idea", ".kotlin", ".build"),
     *("local.properties", "assets", "__pycache__", "*.py[cod]", ".*_cache", ".DS_Store"),
 )

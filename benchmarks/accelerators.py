@@ -1,14 +1,16 @@
-"""Compiles training steps and searches for TPUs without one, and reads what they would cost.
+"""Compiles training steps and searches for TPUs and GPUs without one, and reads what they cost.
 
-    pip install 'jax[tpu]'                              # the JAX of the extra `jax`, and libtpu
+    pip install 'jax[tpu]'             # for v5e, v5p, v6e: the JAX of the extra `jax`, and libtpu
+    pip install 'jax[cuda12]'          # for a100, h100: the same JAX, and NVIDIA's libraries, 6 GB
     python benchmarks/accelerators.py --out accelerators.json [--only 'train base' v5e ...]
 
-libtpu compiles for a chip that is not there (v5e, v5p and v6e; 1, 4 and 8 of them). For each
-program it says the operations, against the arithmetic of the model; the peak of memory, against the
-chip's; the bytes through HBM; and so the least time of a step by the roofline. Nothing is measured:
-a chip can be slower than its roofline. A program fails if it holds float64, calls of the host or
-dynamic shapes, or needs more memory than the chip has; a training step also if a product is not
-bfloat16, its state is not given away, or it needs more than 1.1 times the arithmetic.
+XLA compiles for a chip that is not there, 1, 4 and 8 of them. For each program this says the
+operations, against the arithmetic of the model; the peak of memory, against the chip's; the bytes
+through HBM; and so the least time of a step by the roofline. Nothing is measured: a chip can be
+slower than its roofline, and on a GPU XLA tries kernels before it chooses, which it cannot here.
+A program fails if it holds float64, calls of the host or dynamic shapes, or needs more memory than
+the chip has; a training step also if a product is not bfloat16, its state is not given away, or it
+needs more than 1.1 times the arithmetic.
 
 A program takes 5 to 90 s on 2 idle cores, all of them an hour; each is added to the file at once,
 and what is in the file is not compiled again. Exits with 1 if one fails.
@@ -23,7 +25,7 @@ import subprocess
 import sys
 
 from accelerator_programs.chips import CHIPS
-from accelerator_programs.programs import SEARCHES, TRAINING
+from accelerator_programs.programs import GPU_TRAINING, SEARCHES, SPLIT_TRAINING, TRAINING
 from reporting import options_of, say, write_json
 
 _HERE = pathlib.Path(__file__).parent
@@ -56,7 +58,11 @@ def main():
 
 def _wanted(words):
     training = itertools.product(TRAINING, CHIPS, _CHIPS)
-    for program in (*training, *itertools.product(SEARCHES, CHIPS, (1,))):
+    gpus = [name for name, chip in CHIPS.items() if chip.platform == "cuda"]
+    on_one = [*itertools.product(SEARCHES, CHIPS, (1,))]
+    on_one += itertools.product(GPU_TRAINING, gpus, (1,))
+    split = itertools.product(SPLIT_TRAINING, CHIPS, _CHIPS[1:])
+    for program in (*training, *split, *on_one):
         title = _title(*program)
         if all(word in title for word in words):
             yield program

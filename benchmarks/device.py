@@ -145,6 +145,9 @@ def litert_function(path, config):
     """By the signature for all lengths, or the shortest fixed one that a sentence fits in."""
     from ai_edge_litert.interpreter import Interpreter
 
+    from keras_transformer_runner.freed_memory import keep_freed_memory
+
+    keep_freed_memory()  # as the runner does
     interpreter = Interpreter(model_path=str(path), num_threads=1)
     ends = (config.pad_id, config.eos_id)
     calls = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from keras_transformer_runner.folder import METADATA_FILE, open_folder
+from keras_transformer_runner.freed_memory import keep_freed_memory
 from keras_transformer_runner.lengths import fixed_lengths, signatures_of
 
 # What each kind of model answers with, by the name of its signature: its input and its output.
@@ -61,6 +62,7 @@ class DeviceModel:
         self._tokenizer, self._target_tokenizer = opened.tokenizer, opened.target_tokenizer
         self._path, self._num_threads = opened.model, num_threads
         self._interpreter = self._packed = None
+        keep_freed_memory()
         if weight_cache is None:
             self._interpreter = self._new_interpreter()
             self._tensors = self._interpreter.get_signature_list()

@@ -1,4 +1,4 @@
-"""Reads the text of a compiled TPU program: what it must not hold, and its bytes through HBM."""
+"""Reads the text of a compiled program: what it must not hold, its products, its bytes of HBM."""
 
 import collections
 import math
@@ -26,7 +26,7 @@ _HOST = re.compile(r"callback|xla_python|host_send|SendToHost|infeed|outfeed", r
 
 
 def forbidden(text):
-    """What a program for a TPU must not have, counted: all must be 0."""
+    """What a program must not have, counted: all must be 0."""
     return {
         "float64": len(re.findall(r"\bf64\[", text)),
         "calls of the host": len(_HOST.findall(text)),
@@ -43,16 +43,41 @@ def collectives(text):
 
 
 def product_types(text):
-    """How many matrix products the program has, by the type of what they give."""
-    found = re.findall(r"= (\w+)\[[\d,]*\]\S* (?:convolution|dot)\(", text)
-    return dict(collections.Counter(found))
+    """How many matrix products the program has, by the type of what goes in.
+
+    On a GPU a product of bfloat16 may give float32: parts of its sum, which are added there.
+    """
+    return dict(collections.Counter(kind for kind, _ in _products(text)))
+
+
+def product_flops(text):
+    """Multiplications and additions of the program's products."""
+    return sum(flops for _, flops in _products(text))
+
+
+def _products(text):
+    """(type, FLOPs) of each product that an instruction `dot` makes."""
+    arrays = {}  # an operand is the last of its name: names of other computations come before
+    for line in text.split("\n"):
+        match = _INSTRUCTION.match(line)
+        if not match:
+            continue
+        name, rest = match.groups()
+        if shape := _SHAPE.match(rest):
+            arrays[name] = shape[1], [int(size) for size in shape[2].split(",") if size]
+        if found := re.match(r"\S+ dot\(%([\w.\-]+), .*lhs_contracting_dims=\{([\d,]*)\}", rest):
+            kind, sizes = arrays[found[1]]
+            summed = math.prod(sizes[int(axis)] for axis in found[2].split(",") if axis)
+            yield kind, 2 * math.prod(arrays[name][1]) * summed
+        elif found := re.match(r"(\w+)\[[\d,]*\]\S* convolution\(", rest):  # a TPU's product
+            yield found[1], 0
 
 
 def hbm_bytes(text, groups=12):
     """Bytes that the entry computation reads from and writes to HBM, tiles' padding included.
 
-    An operand is counted where an instruction reads it, once for each; what lies in VMEM (memory
-    space 1) is not, nor is what is fetched there while something else computes.
+    An operand is counted where an instruction reads it, once for each; what lies in a TPU's VMEM
+    (memory space 1) is not, nor is what is fetched there while something else computes.
 
     Returns:
         The sum, and the largest groups of ops by name: `[(name, bytes), …]`.

@@ -149,7 +149,7 @@ class BeamSearch(SearchOptions):
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
             special_ids: Any object with `pad_id`, `bos_id` and `eos_id`.
-            sizing: A `Sizing`, or `None` for sizes that never change.
+            sizing: A `Sizing` or `Stages`, or `None` for sizes that never change.
             prefix_ids: (B, P) int32, tokens that each row must begin with, then pads.
             allowed_ids: (B, A) int32, the only ids beside EOS that each row may hold, then pads.
             source_ids: (B, S) int32, what the rows are made from, then pads. Needed under a

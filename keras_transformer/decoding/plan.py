@@ -9,14 +9,21 @@ import dataclasses
 from keras import ops
 
 from keras_transformer.decoding.compiled import xla
-from keras_transformer.decoding.sizing import Sizing
+from keras_transformer.decoding.sizing import Sizing, Stages
 from keras_transformer.layers.base import layers_within
 from keras_transformer.layers.lowering import prepacked
-from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for, traced
+from keras_transformer.layers.lowering.tracing import (
+    TENSORFLOW_CPU,
+    XLA,
+    compiled_for,
+    is_of_fixed_length,
+    traced,
+)
 from keras_transformer.typing import Tensor
 
 _LONGER = 8  # most outputs are at most this many tokens longer than their inputs
 _BLOCK = 16  # slots that are added at a time: of fewer the loop is left too often
+_WORTH_A_STAGE = 0.7  # a stage of more of all slots saves too little for the weights that it packs
 _LEAST_ROWS = 8  # smallest batch that XLA compiles a loop for
 
 
@@ -26,7 +33,7 @@ class Plan:
 
     compiled_for: str  # what runs the steps, see `lowering.tracing`
     jit_compile: bool  # whether XLA compiles the encoder, on TensorFlow
-    sizing: Sizing | None  # how the cache grows and the batch shrinks; `None`: all sizes are fixed
+    sizing: Sizing | Stages | None  # how the cache grows and the batch shrinks; `None`: neither
     first_slots: Tensor  # slots of the cache before the first step, an integer or a scalar tensor
     column_blocks: bool  # whether kernels are cut into blocks of columns, for this processor
     vocab_first: bool  # whether the steps give logits (V, R) instead of (R, 1, V)
@@ -55,6 +62,7 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
     rows, length = shape
     # Eager code and JAX know all sizes, and keep them; TensorFlow's graphs may change them.
     is_fixed = isinstance(slots, int)
+    stages = _stages(slots, length) if is_fixed else None
     # A graph for one row, such as LiteRT's, has no batch that could shrink.
     is_batch = not (is_fixed or isinstance(rows, int))
     compiles = jit_compile and is_batch
@@ -67,9 +75,9 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
         # Not the steps alone: one program for the encoder, one for the loop.
         jit_compile=jit_compile,
         # A step costs what the tokens and rows cost that there are, not those that may come.
-        sizing=None if is_fixed else _sizing(slots, length, is_batch, compiles),
-        # With a `sizing` 0, as a tensor: a constant would fix the size of the cache.
-        first_slots=slots if is_fixed else ops.minimum(slots, 0),
+        sizing=stages if is_fixed else _sizing(slots, length, is_batch, compiles),
+        # With a `Sizing` 0, as a tensor: a constant would fix the size of the cache.
+        first_slots=(stages.ends[0] if stages else slots) if is_fixed else ops.minimum(slots, 0),
         # oneDNN on AVX-512 reads blocks faster; Eigen takes twice the time with them. So only a
         # graph that never leaves this processor has them.
         column_blocks=for_this_cpu and runtime == TENSORFLOW_CPU and prepacked.suit_this_machine(),
@@ -77,6 +85,14 @@ def plan_of(search, slots, shape, *, jit_compile=False, for_this_cpu=False, shor
         # axis one number after the other. Only a search without rules can choose from (V, R).
         vocab_first=runtime == XLA and search.takes_vocab_first and chooses_freely,
     )
+
+
+def _stages(slots, length):
+    """The `Stages` of a LiteRT signature of a fixed length, or `None`."""
+    first = length + _LONGER
+    if not is_of_fixed_length() or first > _WORTH_A_STAGE * slots:
+        return None
+    return Stages((first, slots))
 
 
 def _sizing(slots, length, is_batch, compiles):

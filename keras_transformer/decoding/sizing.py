@@ -58,14 +58,28 @@ class Sizing:
         return ops.sort(ops.cast(order[:alive], "int32"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """How the cache of a search grows where every size must be known: a loop for each size.
+
+    Each loop is a subgraph of a LiteRT file. They share the weights in it; what the runtime packs
+    them into is in memory once for each, unless it has a weight cache.
+
+    Attributes:
+        ends: The slots in each stage, ascending; the last are all that the search may need.
+    """
+
+    ends: tuple[int, ...]
+
+
 def search_loop(loop, cache, sizing=None):
     """Runs a search to its end.
 
     Args:
         loop: A `TokenLoop` or `BeamLoop`.
-        cache: What its `step` needs before the first token, with all slots that the search may
-            need, or without any under `sizing`.
-        sizing: A `Sizing`, or `None`.
+        cache: What its `step` needs before the first token: with all slots that the search may
+            need, without any under a `Sizing`, or with those of the first of `Stages`.
+        sizing: A `Sizing`, `Stages`, or `None`.
 
     Returns:
         The result of the loop's `outcome`.
@@ -81,6 +95,8 @@ def search_loop(loop, cache, sizing=None):
 
     if sizing is None:
         return loop.outcome(kind(*ops.while_loop(is_unfinished, advance, state)))
+    if isinstance(sizing, Stages):
+        return _staged_loop(loop, state, sizing)
     if sizing.shrinks:
         return _shrinking_loop(loop, state, sizing)
 
@@ -94,6 +110,28 @@ def search_loop(loop, cache, sizing=None):
         return ops.while_loop(is_within, advance, state._replace(cache=cache))
 
     return loop.outcome(kind(*ops.while_loop(is_unfinished, block, state)))
+
+
+def _staged_loop(loop, state, stages):
+    """The outcome of a search in one loop after the other, each with more slots."""
+    kind, ends = type(state), stages.ends
+    if state.cache.grown(1) is state.cache:  # a recurrence, which has no slots
+        ends = ends[-1:]
+
+    def is_within(end):
+        def continues(*fields):
+            state = kind(*fields)
+            return ops.logical_and(ops.logical_not(ops.all(loop.done(state))), state.position < end)
+
+        return continues
+
+    for before, end in zip((None, *ends), ends, strict=False):
+        if before is not None:
+            state = state._replace(cache=state.cache.grown(end - before))
+        state = kind(
+            *ops.while_loop(is_within(end), lambda *fields: loop.advance(kind(*fields)), state)
+        )
+    return loop.outcome(state)
 
 
 def _shrinking_loop(loop, state, sizing):

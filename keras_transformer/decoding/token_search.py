@@ -197,7 +197,7 @@ class TokenSearch(SearchOptions, abc.ABC):
             limits: (B,) int32, most tokens of each row; 0 for a row that is to stay empty.
             slots: T, the largest limit that may occur; an integer or a scalar int tensor.
             special_ids: Any object with `pad_id`, `bos_id` and `eos_id`.
-            sizing: A `Sizing`, or `None` for sizes that never change.
+            sizing: A `Sizing` or `Stages`, or `None` for sizes that never change.
             **inputs: Each (B, …) int32 and `None` by default: `prefix_ids`, tokens that each
                 row must begin with, which count towards the limits; `allowed_ids`, the only ids
                 beside EOS that it may hold; `source_ids`, what it is made from. All end in pads.

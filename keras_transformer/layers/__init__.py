@@ -13,11 +13,12 @@ of self-attention, and `lowering` what the machine wants.
 """
 
 from keras_transformer.layers.blocks import EncoderBlock
+from keras_transformer.layers.cross_attention import CrossAttention
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.feed_forward import PositionwiseFFN
-from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
+from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.normalization import BatchNormalization
 from keras_transformer.layers.positions import (
     AlibiBias,

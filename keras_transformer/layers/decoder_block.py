@@ -9,9 +9,10 @@ from keras import ops
 from keras_transformer.arguments import check_choice
 from keras_transformer.config import RECURRENCES
 from keras_transformer.layers.blocks import TransformerBlock
+from keras_transformer.layers.cross_attention import CrossAttention
 from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
 from keras_transformer.layers.masks import checked_padding
-from keras_transformer.layers.multi_head import CrossAttention, MultiHeadSelfAttention
+from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.recurrence import SSRU
 from keras_transformer.typing import Tensor
 

@@ -12,14 +12,14 @@ from keras_transformer.layers.base import BaseLayer
 from keras_transformer.typing import Tensor
 
 _GOLDEN = 0x9E3779B9
-_MIX_1 = 0x7FEB352D
-_MIX_2 = 0x846CA68B
+MIX_1 = 0x7FEB352D
+MIX_2 = 0x846CA68B
 
 
 def mix_bits(bits):
     """The finaliser `lowbias32` of C. Wellons' hash prospector: every bit moves every bit."""
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(16))) * as_uint32(_MIX_1)
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(15))) * as_uint32(_MIX_2)
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(16))) * as_uint32(MIX_1)
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(15))) * as_uint32(MIX_2)
     return ops.bitwise_xor(bits, ops.right_shift(bits, as_uint32(16)))
 
 
@@ -38,15 +38,25 @@ def keep_mask(shape, rate, seed):
             the stride and the offset of the sequence that is hashed, so that two masks are not
             windows of one sequence.
     """
-    low, high = mix_bits(as_uint32(seed[0])), as_uint32(seed[1])
-    offset = mix_bits(low + high * as_uint32(_GOLDEN))
-    stride = ops.bitwise_or(mix_bits(ops.bitwise_xor(offset, as_uint32(_MIX_1))), as_uint32(1))
+    stride, offset = sequence_of(seed)
     size = 1
     for length in shape:
         size = size * length
     index = as_uint32(ops.arange(size, dtype="int32"))
-    threshold = min(int(round(rate * 2**32)), 2**32 - 1)
-    return ops.reshape(mix_bits(index * stride + offset) >= as_uint32(threshold), shape)
+    kept = mix_bits(index * stride + offset) >= as_uint32(threshold_of(rate))
+    return ops.reshape(kept, shape)
+
+
+def sequence_of(seed):
+    """The stride and the offset of the sequence that a mask hashes, two 32-bit words."""
+    low, high = mix_bits(as_uint32(seed[0])), as_uint32(seed[1])
+    offset = mix_bits(low + high * as_uint32(_GOLDEN))
+    return ops.bitwise_or(mix_bits(ops.bitwise_xor(offset, as_uint32(MIX_1))), as_uint32(1)), offset
+
+
+def threshold_of(rate):
+    """The lowest 32-bit word that keeps an element, an integer."""
+    return min(int(round(rate * 2**32)), 2**32 - 1)
 
 
 def seed_of_part(seed, index):

@@ -3,6 +3,7 @@
 from keras_transformer.experiment import Experiment, Run, learn_tokenizer, load_run
 from keras_transformer.training.checkpoint import TrainingCheckpoint
 from keras_transformer.training.distribution import with_rows_filled
+from keras_transformer.training.fused_attention import fuse_attention
 from keras_transformer.training.layouts import check_layouts, layout_map
 from keras_transformer.training.loss import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenMeanLoss
@@ -28,6 +29,7 @@ __all__ = [
     "TrainingCheckpoint",
     "average_weights",
     "check_layouts",
+    "fuse_attention",
     "layout_map",
     "learn_tokenizer",
     "load_run",

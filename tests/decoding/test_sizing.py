@@ -84,6 +84,39 @@ def test_blocks_change_nothing(monkeypatch, strategy, options):
     assert_equal(alone, [field[:1] for field in expected])
 
 
+STAGED = {
+    "plain": {},
+    "by distance": {"positions": "alibi", "attention_window": 5},
+    "a recurrence": {"decoder_recurrence": "ssru"},
+}
+
+
+@pytest.mark.parametrize("options", STAGED.values(), ids=STAGED)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+def test_stages_change_nothing(monkeypatch, strategy, options):
+    """Where all sizes are known, as on a device: 15 slots, and then 77."""
+    model = talkative_toy(decoder_layers=1, **options)
+    expected = arrays(decode(model, SOURCES, strategy))
+    grown, ends = type(model.start(model.encode(SOURCES), 1)).grown, []
+    monkeypatch.setattr(plan, "is_of_fixed_length", lambda: True)
+    monkeypatch.setattr(
+        type(model.start(model.encode(SOURCES), 1)),
+        "grown",
+        lambda self, count: ends.append(count) or grown(self, count),
+    )
+    found = arrays(decode(model, SOURCES, strategy))
+    assert expected[0].shape[1] == 77 and len(np.unique(expected[0])) >= 3
+    assert ends == ([1] if "decoder_recurrence" in options else [1, 77 - 15])
+    assert_equal(found, expected)
+
+
+def test_a_stage_that_saves_little_is_none(monkeypatch):
+    monkeypatch.setattr(plan, "is_of_fixed_length", lambda: True)
+    assert plan.plan_of(Greedy(), 57, (1, 7)).sizing == sizing.Stages((15, 57))
+    few = plan.plan_of(Greedy(), 18, (1, 7))
+    assert few.sizing is None and few.first_slots == 18
+
+
 @tensorflow_only("a batch that shrinks")
 @pytest.mark.parametrize("strategy", UNEVEN, ids=lambda strategy: type(strategy).__name__)
 def test_rows_that_leave_change_nothing(monkeypatch, strategy):

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from toy_model import randomise
 
 from keras_transformer import BeamSearch, Greedy, Transformer, TransformerConfig, Translator
@@ -85,6 +86,19 @@ def test_lengths_share_the_weights_and_bring_no_tables(both, device):
     assert tables(graph_of(both), {*LENGTHS, *(length + 50 for length in LENGTHS)}) == []
 
 
+def test_a_cache_of_a_fixed_length_has_two_stages_where_that_saves_slots(both):
+    """7 + 8 of 57 slots, and 16 + 8 of 66; the open signature grows in blocks, by two loops."""
+    graph = graph_of(both)
+    loops = {
+        signature.signatureKey.decode(): sum(
+            flatbuffer.builtin_of(graph, op) == schema.BuiltinOperator.WHILE
+            for op in graph.subgraphs[signature.subgraphIndex].operators
+        )
+        for signature in graph.signatureDefs
+    }
+    assert loops == {"translate": 1, "translate_7": 2, "translate_16": 2}
+
+
 def test_no_copy_stands_at_a_border(both):
     graph = graph_of(both)
     assert [border_copies(graph, index) for index in range(len(graph.subgraphs))] == [
@@ -117,10 +131,11 @@ def test_what_hangs_on_positions_is_no_table_either(name, tokenizer, texts, tmp_
     options |= dict(intermediate_dim=15, encoder_layers=1, decoder_layers=1)
     options |= {each: getattr(tokenizer, each) for each in ("pad_id", "unk_id", "bos_id", "eos_id")}
     model = randomise(Transformer(TransformerConfig(**options, **VARIANTS[name])), seed=1)
-    options = dict(lengths=(23,), lengths_only=True, strategy=Greedy(extra_length=6))
+    options = dict(lengths=(25,), lengths_only=True, strategy=Greedy(extra_length=29))
     report = export_litert(model, tokenizer, tmp_path / "device", samples=texts[:9], **options)
     assert report.identical == 9
-    assert tables(graph_of(tmp_path / "device"), (23, 29, 45)) == []
+    # The source, the first stage of the cache and the whole, and distances in each.
+    assert tables(graph_of(tmp_path / "device"), (25, 33, 54, 49, 65, 107)) == []
 
 
 # --- The same answers ----------------------------------------------------------------------

@@ -343,3 +343,15 @@ def replaced(folder, name, content):
     metadata = json.loads((folder / "metadata.json").read_text())
     metadata["sha256"][name] = hashlib.sha256(content).hexdigest()
     (folder / "metadata.json").write_text(json.dumps(sealed(metadata)))
+
+
+def test_an_opened_folder_keeps_freed_memory(device, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "keras_transformer_runner.model.keep_freed_memory", lambda: asked.append(True)
+    )
+    with pytest.raises(FileNotFoundError):
+        Runner(tmp_path / "none")
+    assert not asked
+    Runner(device.path)
+    assert asked

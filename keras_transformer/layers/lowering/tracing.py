@@ -32,12 +32,15 @@ class Tracing:
         zero: A scalar int32 tensor that is 0, which the converter cannot know, or `None`. In a
             graph of a fixed length whatever hangs on positions alone is known, and would be stored
             as a table.
+        tpu_chips: `attention_kernels.Chips` that are not there, for which JAX compiles; `None` for
+            the devices that it has.
     """
 
     compiled_for: str = ANYTHING
     weight_folding: bool = True
     kernels: Mapping[int, object] = dataclasses.field(default_factory=dict)
     zero: object = None
+    tpu_chips: object = None
 
 
 _EAGER = Tracing()
@@ -57,6 +60,11 @@ def traced(**fields: object) -> Iterator[None]:
 def compiled_for() -> str:
     """What is traced for: `ANYTHING`, `TENSORFLOW_CPU` or `XLA`."""
     return XLA if keras.backend.backend() == "jax" else _TRACING.get().compiled_for
+
+
+def tpu_chips() -> object:
+    """TPUs that what is traced is compiled for ahead of time, or `None`."""
+    return _TRACING.get().tpu_chips
 
 
 def kernels() -> Mapping[int, object]:
@@ -79,6 +87,11 @@ def at_run_time(values):
     """The values, which a converter does not know where there is a `zero`."""
     zero = _TRACING.get().zero
     return values if zero is None else values + ops.cast(zero, values.dtype)
+
+
+def is_of_fixed_length() -> bool:
+    """Whether the graph is one of LiteRT's whose sizes are all known."""
+    return _TRACING.get().zero is not None
 
 
 def filled(shape, value, dtype):

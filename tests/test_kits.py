@@ -10,9 +10,11 @@ import pytest
 from page import write_export
 
 from keras_transformer import kits
+from keras_transformer.artifacts import DESCRIPTION
 from keras_transformer.command import cli
 from keras_transformer.kits import KITS, new_kit
 from keras_transformer.kits.contents import LEFTOVERS, kit_files
+from keras_transformer_runner.integrity import checksum, sealed
 
 GOES_UP = re.compile(r"(?<![\w}$/.-])((?:\.\./)+[\w./*-]*)")
 # What is looked for where a clone has it, or lies in the package that the kit makes.
@@ -186,6 +188,15 @@ def test_a_damaged_folder_is_told(tmp_path):
     (folder / "model.tflite").write_bytes(b"nodel")
     with pytest.raises(ValueError, match=r"model\.tflite"):
         new_kit("native", tmp_path / "kit", folder)
+    model = saved_model(tmp_path / "model", "1") / "1"
+    hashes = {"saved_model.pb": checksum(model / "saved_model.pb")}
+    facts = {"signatures": {}, "bounds": {}, "requires": {}, "latency": [], "sha256": hashes}
+    (model / DESCRIPTION).parent.mkdir()
+    (model / DESCRIPTION).write_text(json.dumps(sealed(facts)))
+    new_kit("serving", tmp_path / "whole", model.parent)
+    (model / "saved_model.pb").write_text("version 2")
+    with pytest.raises(ValueError, match=r"saved_model\.pb"):
+        new_kit("serving", tmp_path / "kit", model.parent)
     assert not (tmp_path / "kit").exists()
 
 

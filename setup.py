@@ -30,6 +30,7 @@ PACKAGES = [
     "keras_transformer.translation",
     "keras_transformer_command",
     "keras_transformer_runner",
+    "keras_transformer_runner.server",
     "keras_transformer_runner.tokenizers",
 ]
 
@@ -49,6 +50,12 @@ BEAM = ["apache-beam<3"]
 CTRANSLATE2 = ["ctranslate2<5"]
 # Where sentences end, for whole texts.
 SENTENCES = ["icu4py>=1.2,<2"]
+# The HTTP server on the runner: what answers, forms, metrics, which language, its name.
+SERVE = [
+    *SENTENCES,
+    *("ai-edge-litert>=2.1,<2.4", "starlette>=1,<2", "uvicorn>=0.50,<1", "python-multipart<0.1"),
+    *("prometheus-client>=0.22,<1", "py3langid>=0.4,<0.5", "babel<3"),
+]
 # tf-models-official pins TensorFlow: its 2.20 release is the newest there is.
 TF_MODELS = ["tf-models-official~=2.20.0"]
 
@@ -63,16 +70,21 @@ EXTRAS = {
     "tf-models": TF_MODELS,
     "ctranslate2": CTRANSLATE2,
     "sentences": SENTENCES,
+    "serve": SERVE,
     # setuptools and build make the distributions that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
-    + ["build<2", "twine<8", "check-jsonschema<1", "pyyaml<7"]
+    + ["build<2", "twine<8", "check-jsonschema<1"]
     + ["setuptools>=77.0.3,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
+    # What the files of export/serving are checked by.
+    + ["kubernetes-validate>=1.37,<2", "compose-spec>=0.2,<0.3", "pyyaml<7"]
     + CTRANSLATE2
     + JAX
     + LITERT
     + EXAMPLES
     + PLOTS
-    + SENTENCES
+    + SERVE
+    # Clients of the interface that the server has.
+    + ["libretranslatepy<3", "deep-translator<2"]
     + SERVING
     + TFDS
     + BEAM
@@ -137,6 +149,7 @@ setup(
         "keras_transformer_runner": [
             *("py.typed", "abbreviations.json", "LICENSE", "UNICODE_LICENSE"),
         ],
+        "keras_transformer_runner.server": ["page/*"],
     },
     cmdclass={"build_py": BuildWithKits},
     install_requires=[
@@ -157,6 +170,7 @@ setup(
         "console_scripts": [
             "keras-transformer = keras_transformer_command:main",
             "keras-transformer-run = keras_transformer_runner.command:main",
+            "keras-transformer-serve = keras_transformer_runner.server.command:main",
         ]
     },
     classifiers=[

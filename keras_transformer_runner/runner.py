@@ -86,11 +86,19 @@ class Runner(DeviceModel):
             ImportError: if icu4py is not installed.
         """
         self._check_kind("translate")
-        return translate_texts([text], self.translate, self._fits, language)[0]
+        return translate_texts([text], self.translate, self.fits, language)[0]
 
-    def _fits(self, sentence):
+    def fits(self, text: str) -> bool:
+        """Whether a text has at most `max_source_length` tokens."""
         longest = self.metadata["max_source_length"]
-        return fits_size(sentence, longest) and len(self.encode(sentence)) <= longest
+        return fits_size(text, longest) and len(self.encode(text)) <= longest
+
+    @property
+    def n_best(self) -> int:
+        """How many answers to a text the file gives, by `..._with_details`; 0 without scores."""
+        if "scores" not in self._answer_outputs():
+            return 0
+        return self.metadata["search"].get("n_best", 1)
 
     def generate(self, prompts: Iterable[str]) -> list[str]:
         """For each prompt, in order, the text that begins with it and that the model went on with.
@@ -146,7 +154,7 @@ class Runner(DeviceModel):
         return self._all_hypotheses(prompts, n_best)
 
     def _all_hypotheses(self, texts, n_best):
-        outputs = self._tensors[signatures_of(self.metadata)[0]]["outputs"]
+        outputs = self._answer_outputs()
         if "scores" not in outputs:
             raise ValueError(
                 "scores must be in the file: export with `BeamSearch` or `Greedy(scores=True)`. "
@@ -155,6 +163,9 @@ class Runner(DeviceModel):
         if n_best is not None:
             check_size(n_best=n_best)
         return [self._hypotheses(self.encode(text), n_best) for text in _listed(texts)]
+
+    def _answer_outputs(self):
+        return self._tensors[signatures_of(self.metadata)[0]]["outputs"]
 
     def stream(self, text: str) -> Iterator[str]:
         """The answer to one text in pieces, each as soon as nothing can change it.

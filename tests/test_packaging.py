@@ -30,6 +30,7 @@ PUBLIC = [
 ]
 KIT_FILES = f"{PACKAGE}/kits/files/"
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
+SERVER_NEEDS = {"starlette", "uvicorn", "prometheus_client", "py3langid", "babel"}
 
 
 def run_python(code, *arguments, cwd):
@@ -74,6 +75,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, repo_root):
     others = {f"{package}/py.typed" for package in (PACKAGE, RUNNER)}
     data = ("abbreviations.json", "LICENSE", "UNICODE_LICENSE")
     others |= {f"{RUNNER}/{name}" for name in data}
+    others |= {f"{RUNNER}/server/page/{name}" for name in ("index.html", "page.css", "page.js")}
     held = {name for name in names if not name.startswith((info, KIT_FILES))}
     assert held == modules | others  # the kits: test_distributions.py
     assert any(name.startswith(info) and name.endswith("/LICENSE") for name in names)
@@ -89,17 +91,20 @@ def test_the_metadata_of_the_wheel(wheel):
     entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert "keras-transformer = keras_transformer_command:main" in entry_points
     assert "keras-transformer-run = keras_transformer_runner.command:main" in entry_points
+    assert "keras-transformer-serve = keras_transformer_runner.server.command:main" in entry_points
 
 
 # Of what is imported under another name than it is installed by; of what a script starts.
 DISTRIBUTIONS = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
+    "deep_translator": "deep-translator",
     "fontTools": "fonttools",
     "google": "protobuf",
     "grpc": "grpcio",
     "litert_quantizer": "litert-quantizer",
     "official": "tf-models-official",
+    "prometheus_client": "prometheus-client",
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
     "tensorflow_serving": "tensorflow-serving-api",
@@ -182,16 +187,19 @@ def test_the_help_of_the_command_is_quick(repo_root):
 
 
 def test_the_runner_needs_three_packages_and_nothing_of_ours(repo_root):
-    imported = set()
+    imported = {True: set(), False: set()}
     for path in (repo_root / RUNNER).rglob("*.py"):
+        found = imported[path.is_relative_to(repo_root / RUNNER / "server")]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
+                found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                imported.add("." * node.level or node.module.split(".")[0])
+                found.add("." * node.level or node.module.split(".")[0])
+    of_server, others = (names - set(sys.stdlib_module_names) for names in imported.values())
+    assert of_server == SERVER_NEEDS | {RUNNER}
     # The tokenizers' graph ops import TensorFlow when they are made, which no device does; whole
     # texts need ICU when they are split.
-    assert imported - set(sys.stdlib_module_names) == RUNNER_NEEDS | {
+    assert others == RUNNER_NEEDS | {
         *(RUNNER, "tensorflow", "tensorflow_text", "icu4py"),
     }
 
@@ -200,11 +208,12 @@ def test_the_runners_distribution_names_what_the_wheel_names(wheel, repo_root):
     project = tomllib.loads((repo_root / RUNNER / "pyproject.toml").read_text(encoding="utf-8"))
     named = {str(one) for each in requirements(wheel).values() for one in each}
     named = {name.split(";")[0].strip() for name in named}
-    optional = project["project"]["optional-dependencies"]["sentences"]
+    optional = sum(project["project"]["optional-dependencies"].values(), [])
     for requirement in map(Requirement, [*project["project"]["dependencies"], *optional]):
         assert str(requirement) in named
-    names = project["tool"]["setuptools"]["package-data"][RUNNER]
-    assert {f"{RUNNER}/{name}" for name in names} <= set(wheel.namelist())
+    data = project["tool"]["setuptools"]["package-data"]
+    assert {f"{RUNNER}/{name}" for name in data[RUNNER]} <= set(wheel.namelist())
+    assert data[f"{RUNNER}.server"] == ["page/*"]
     packages = {
         ".".join(path.parent.relative_to(repo_root).parts)
         for path in (repo_root / RUNNER).rglob("*.py")

@@ -13,13 +13,17 @@ splits: keras_transformer_runner with its extra `sentences`.
 import argparse
 import base64
 import dataclasses
+import functools
 import http.client
 import itertools
 import json
+import pathlib
 import random
+import ssl
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")  # as in the package
@@ -103,14 +107,20 @@ class Client:
     Args:
         model: The name it is served under.
         version: Its number; the newest when `None`.
+        version_label: What the server calls a version, such as "stable", in the place of a number.
         batch_size: Most texts a request; at most the server's `max_batch_size`.
         retries: `Retries`.
     """
 
-    def __init__(self, model, *, version=None, batch_size=32, retries=None):
+    def __init__(self, model, *, version=None, version_label=None, batch_size=32, retries=None):
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
-        self.model, self.version, self.batch_size = model, version, batch_size
+        if version is not None and version_label is not None:
+            raise ValueError(
+                f"`version` excludes `version_label`. Received: {version}, {version_label!r}"
+            )
+        self.model, self.batch_size = model, batch_size
+        self.version, self.version_label = version, version_label
         self.retries = retries or Retries()
 
     def translate(self, texts):
@@ -239,19 +249,51 @@ class Client:
         """Gives back connections."""
 
 
-class GrpcClient(Client):
-    """Over gRPC: `GrpcClient("localhost:8500", "translator")`; TLS with `credentials`."""
+@dataclasses.dataclass(frozen=True)
+class Tls:
+    """PEM files of a connection by TLS; `Tls()` trusts whom the system trusts.
 
-    def __init__(self, address, model, *, credentials=None, **options):
+    Attributes:
+        ca: Who vouches for the server.
+        certificate, key: The client's own, where the server wants them; both or neither.
+    """
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def __post_init__(self):
+        if (self.certificate is None) != (self.key is None):
+            received = f"certificate={self.certificate}, key={self.key}"
+            raise ValueError(f"`certificate` and `key` must go together. Received: {received}")
+
+    def credentials(self):
+        """gRPC's."""
+        import grpc
+
+        files = (self.ca, self.key, self.certificate)
+        return grpc.ssl_channel_credentials(*(f and pathlib.Path(f).read_bytes() for f in files))
+
+    def context(self):
+        """That of Python's own connections."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+class GrpcClient(Client):
+    """Over gRPC: `GrpcClient("localhost:8500", "translator")`; TLS with `tls=Tls(...)`."""
+
+    def __init__(self, address, model, *, tls=None, credentials=None, **options):
         super().__init__(model, **options)
         import grpc
         from tensorflow_serving.apis import prediction_service_pb2_grpc
 
         limits = [(f"grpc.max_{way}_message_length", 2**28) for way in ("send", "receive")]
-        if credentials is None:
-            self._channel = grpc.insecure_channel(address, limits)
-        else:
-            self._channel = grpc.secure_channel(address, credentials, limits)
+        credentials = credentials if tls is None else tls.credentials()
+        secure = functools.partial(grpc.secure_channel, credentials=credentials)
+        self._channel = (secure if credentials else grpc.insecure_channel)(address, options=limits)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def _predict(self, signature, inputs, seconds):
@@ -264,6 +306,8 @@ class GrpcClient(Client):
         request.model_spec.signature_name = signature
         if self.version is not None:
             request.model_spec.version.value = self.version
+        if self.version_label is not None:
+            request.model_spec.version_label = self.version_label
         for name, values in inputs.items():
             request.inputs[name].CopyFrom(_tensor(tf, values))
         try:
@@ -277,21 +321,24 @@ class GrpcClient(Client):
 
 
 class RestClient(Client):
-    """Over REST: `RestClient("http://localhost:8501", "translator")`."""
+    """Over REST: `RestClient("http://localhost:8501", "translator")`; TLS with https://."""
 
     _CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "UNAVAILABLE", 503: "UNAVAILABLE",
               500: "INTERNAL", 502: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
 
-    def __init__(self, address, model, **options):
+    def __init__(self, address, model, *, tls=None, **options):
         super().__init__(model, **options)
+        self._open = functools.partial(urllib.request.urlopen, context=tls and tls.context())
         version = "" if self.version is None else f"/versions/{self.version}"
+        if self.version_label is not None:
+            version = f"/labels/{urllib.parse.quote(self.version_label, safe='')}"
         self._url = f"{address.rstrip('/')}/v1/models/{model}{version}:predict"
 
     def _predict(self, signature, inputs, seconds):
         body = json.dumps({"signature_name": signature, "inputs": _json(inputs)}).encode()
         request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as response:
+            with self._open(request, timeout=seconds) as response:
                 outputs = json.loads(response.read())["outputs"]
         except urllib.error.HTTPError as error:
             code = self._CODES.get(error.code, "UNKNOWN")
@@ -365,62 +412,68 @@ def _print_whole(client, arguments):
         sys.stdout.buffer.flush()
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description="Translate, continue or classify by a model behind TF Serving."
-    )
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
-    parser.add_argument("--model", default="translator")
-    parser.add_argument(
-        "--task", choices=("translate", "generate", "classify"), default="translate",
-        help="what the model does (%(default)s); of a classifier JSON lines",
-    )  # fmt: skip
-    parser.add_argument("--version", type=int)
-    parser.add_argument("--rest", action="store_true", help="REST instead of gRPC")
-    parser.add_argument("--address", help="localhost:8500, or http://localhost:8501 with --rest")
-    parser.add_argument("--n-best", type=int, help="print JSON lines with so many, and scores")
-    parser.add_argument(
-        "--text",
-        action="store_true",
-        dest="whole",
-        help="standard input, or each TEXT, is one text",
-    )
-    parser.add_argument("--language", default="", metavar="TAG", help="of --text, such as de")
-    parser.add_argument("--deadline", type=float, default=30.0, metavar="SECONDS")
+def _print_answers(client, arguments):
+    """Writes a line for each text."""
+    texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
+    if arguments.task == "classify":
+        answers = client.classify(texts)
+    else:
+        answers = getattr(client, f"{arguments.task}_n_best")(texts, arguments.n_best or 1)
+    for answer in answers:
+        if arguments.n_best is not None or arguments.task == "classify":
+            print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))
+        elif answer.status == "ok":
+            # What ends a line is a space, as in the package's own command.
+            print(answer.translations[0].translate(_LINE_ENDS))
+        else:
+            print()
+            print(f"client: no answer: {answer.status}", file=sys.stderr)
+
+
+def _parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
+    add("--model", default="translator")
+    add("--task", choices=("translate", "generate", "classify"), default="translate",
+        help="what the model does (%(default)s); of a classifier JSON lines")  # fmt: skip
+    add("--version", type=int)
+    add("--version-label", metavar="LABEL", help="such as stable or canary")
+    add("--rest", action="store_true", help="REST instead of gRPC")
+    add("--address", help="localhost:8500, or http://localhost:8501 with --rest")
+    add("--ca", metavar="FILE", help="TLS: who vouches for the server (PEM)")
+    add("--certificate", metavar="FILE", help="TLS: this client's own")
+    add("--key", metavar="FILE", help="of the certificate")
+    add("--n-best", type=int, help="print JSON lines with so many, and scores")
+    add("--text", action="store_true", dest="whole",
+        help="standard input, or each TEXT, is one text")  # fmt: skip
+    add("--language", default="", metavar="TAG", help="of --text, such as de")
+    add("--deadline", type=float, default=30.0, metavar="SECONDS")
     arguments = parser.parse_args(argv)
-    if arguments.whole and arguments.n_best is not None:
-        parser.error("--text goes without --n-best")
-    if arguments.whole and arguments.task != "translate":
-        parser.error("--text goes with --task translate")
-    if arguments.task == "classify" and arguments.n_best is not None:
-        parser.error("--n-best goes without --task classify")
-    if arguments.language and not arguments.whole:
-        parser.error("--language goes with --text")
-    make, address = (
-        (RestClient, "http://localhost:8501") if arguments.rest else (GrpcClient, "localhost:8500")
-    )
-    options = {"version": arguments.version, "retries": Retries(deadline=arguments.deadline)}
+    has_n_best, task = arguments.n_best is not None, arguments.task
+    for is_wrong, rule in (
+        (arguments.whole and has_n_best, "--text goes without --n-best"),
+        (arguments.whole and task != "translate", "--text goes with --task translate"),
+        (task == "classify" and has_n_best, "--n-best goes without --task classify"),
+        (arguments.language and not arguments.whole, "--language goes with --text"),
+    ):
+        if is_wrong:
+            parser.error(rule)
+    return arguments
+
+
+def main(argv=None):
+    arguments = _parse_arguments(argv)
+    make = RestClient if arguments.rest else GrpcClient
+    address = arguments.address or ("http://localhost:8501" if arguments.rest else "localhost:8500")
     try:
-        with make(arguments.address or address, arguments.model, **options) as client:
-            if arguments.whole:
-                _print_whole(client, arguments)
-                return 0
-            texts = arguments.text or [line.rstrip(b"\r\n") for line in sys.stdin.buffer]
-            if arguments.task == "classify":
-                answers = client.classify(texts)
-            else:
-                answer_of = getattr(client, f"{arguments.task}_n_best")
-                answers = answer_of(texts, arguments.n_best or 1)
-            for answer in answers:
-                if arguments.n_best is not None or arguments.task == "classify":
-                    print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))
-                elif answer.status == "ok":
-                    # What ends a line is a space, as in the package's own command.
-                    print(answer.translations[0].translate(_LINE_ENDS))
-                else:
-                    print()
-                    print(f"client: no answer: {answer.status}", file=sys.stderr)
-    except (ServingError, ImportError, ValueError) as error:
+        options = {name: getattr(arguments, name) for name in ("version", "version_label")}
+        options["retries"] = Retries(deadline=arguments.deadline)
+        files = {name: getattr(arguments, name) for name in ("ca", "certificate", "key")}
+        options["tls"] = Tls(**files) if any(files.values()) else None
+        with make(address, arguments.model, **options) as client:
+            (_print_whole if arguments.whole else _print_answers)(client, arguments)
+    except (ServingError, ImportError, ValueError, OSError) as error:
         print(f"client: {error}", file=sys.stderr)
         return 1
     return 0

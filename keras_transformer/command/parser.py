@@ -13,6 +13,7 @@ from keras_transformer.command.export_parser import (
 )
 from keras_transformer.command.new import add_new
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
+from keras_transformer.command.serve import add_serve
 from keras_transformer.command.shortlist import add_shortlist
 from keras_transformer_runner import __version__
 
@@ -40,6 +41,7 @@ def make_parser():
         _add_translate,
         _add_evaluate,
         _of_module(add_export),
+        _of_module(add_serve),
         _of_module(add_new),
     ):
         add(subparsers)

@@ -1,5 +1,7 @@
 """What does not go together in the arguments of `keras-transformer`."""
 
+from keras_transformer_runner.server.command import usage_problem as _of_serve
+
 _OF_LITERT = {
     "mode": "float32",
     "signatures": "translate",
@@ -22,6 +24,7 @@ def usage_problem(arguments):
         "evaluate": _of_evaluate,
         "export": _of_export,
         "distil": _of_workers,
+        "serve": _of_serve,
         "shortlist": _of_shortlist,
     }
     return problems.get(arguments.command, lambda _: None)(arguments)

@@ -25,7 +25,7 @@ def test_the_kit_is_safe_as_it_stands(repo_root):
     images = re.findall(r"tensorflow/serving\S*", compose + kubernetes + page)
     tags = {re.sub(r"\$\{TF_SERVING_TAG:-(.+)\}", r"\1", image).split(":")[1] for image in images}
     assert len(images) == 3 and tags == {"2.20.0"}
-    for line in ('user: "1000:1000"', "read_only: true", "cap_drop: [ALL]", "cpus: 2"):
+    for line in ('user: "1000:1000"', "read_only: true", "cap_drop: [ALL]", "cpus: 2.0"):
         assert f"\n    {line}\n" in compose
     assert 'security_opt: ["no-new-privileges:true"]' in compose
     for option in ("--user 1000:1000", "--read-only", "--cap-drop ALL", "no-new-privileges"):

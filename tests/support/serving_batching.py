@@ -12,25 +12,14 @@ import time
 
 import grpc
 import numpy as np
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
+from serving_protos import read_text
 
-# tensorflow_serving/servables/tensorflow/session_bundle_config.proto, which no Python package has:
-# the fields 1 to 7 of `BatchingParameters`.
-_FIELDS = {
-    "max_batch_size": "Int64Value",
-    "batch_timeout_micros": "Int64Value",
-    "max_enqueued_batches": "Int64Value",
-    "num_batch_threads": "Int64Value",
-    "thread_pool_name": "StringValue",
-    "allowed_batch_sizes": "repeated int64",
-    "pad_variable_length_inputs": "bool",
-}
+_NUMBERS = (
+    "max_batch_size",
+    "batch_timeout_micros",
+    "max_enqueued_batches",
+    "num_batch_threads",
+)
 
 
 class Fault(Exception):
@@ -55,40 +44,16 @@ class Parameters:
 
 def read_parameters(path):
     """Reads a `--batching_parameters_file` as the server does, which knows these names alone."""
-    found = _message()
-    with open(path, encoding="utf-8") as lines:
-        text_format.Parse(lines.read(), found)
-    names = [name for name, kind in _FIELDS.items() if kind == "Int64Value"]
+    found = read_text(path, "BatchingParameters")
     parameters = Parameters(
         allowed_batch_sizes=tuple(found.allowed_batch_sizes),
         pad_variable_length_inputs=found.pad_variable_length_inputs,
-        **{name: getattr(found, name).value for name in names if found.HasField(name)},
+        **{name: getattr(found, name).value for name in _NUMBERS if found.HasField(name)},
     )
     sizes = list(parameters.allowed_batch_sizes)
     if sizes and [*sorted(set(sizes[:-1])), parameters.max_batch_size] != sizes:
         raise ValueError(f"`allowed_batch_sizes` must rise to `max_batch_size`. Received: {sizes}")
     return parameters
-
-
-def _message():
-    """An empty `BatchingParameters`."""
-    field = descriptor_pb2.FieldDescriptorProto
-    wrappers = wrappers_pb2.DESCRIPTOR
-    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", syntax="proto3")
-    file.dependency.append(wrappers.name)
-    message = file.message_type.add(name="BatchingParameters")
-    for number, (name, kind) in enumerate(_FIELDS.items(), start=1):
-        one = message.field.add(name=name, number=number, label=field.LABEL_OPTIONAL)
-        if kind == "bool":
-            one.type = field.TYPE_BOOL
-        elif kind == "repeated int64":
-            one.type, one.label = field.TYPE_INT64, field.LABEL_REPEATED
-        else:
-            one.type, one.type_name = field.TYPE_MESSAGE, f".{wrappers.package}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers.serialized_pb)
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))()
 
 
 class Task:

@@ -18,18 +18,19 @@ BATCHING = KIT / "batching.config"
 
 
 @contextlib.contextmanager
-def serving(folder, name="translator", batching=None):
+def serving(folder, name="translator", **files):
     """Runs the server in another folder; yields its addresses, and at the end its `last` words.
 
     Args:
         folder: A folder of versions.
         name: The model's.
-        batching: A file of batching parameters; no batching when `None`.
+        files: `batching`, `models` and `tls`, paths of the server's configuration files.
     """
+    options = [f"--{option}={path}" for option, path in files.items() if path]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed below; a pipe could fill up)
     process = subprocess.Popen(
-        [sys.executable, str(SERVER), name, str(folder), *([str(batching)] if batching else [])],
+        [sys.executable, str(SERVER), name, str(folder), *options],
         env=environment,
         cwd=str(folder),
         stdin=subprocess.PIPE,

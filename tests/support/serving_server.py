@@ -1,25 +1,26 @@
 """A stand-in for TF Serving's binary, where no container engine runs.
 
-    python serving_server.py NAME FOLDER [BATCHING]
+    python serving_server.py NAME FOLDER [--batching FILE] [--models FILE] [--tls FILE]
 
 It serves the numbered versions below FOLDER as `tensorflow_model_server` does: loaded by
 TensorFlow's C++ session loader with tags and main op, warmed up, the newest version swapped in
 while requests run; gRPC `PredictionService` (Predict, GetModelMetadata), `ModelService`, and REST
-`:predict`, status and metadata. With BATCHING, a `--batching_parameters_file`, calls share runs.
+`:predict`, status and metadata. The files are those of the server's `--batching_parameters_file`,
+with which calls share runs, `--model_config_file`, whose models lie below FOLDER, and
+`--ssl_config_file`.
 It prints its ports as JSON and ends with its standard input. It never imports the package that
 made the model.
 """
 
+import argparse
 import base64
 import concurrent.futures
-import functools
 import http.server
 import json
 import os
 import pathlib
 import sys
 import threading
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -39,14 +40,17 @@ import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (TF Serving's binary links these ops)
 from google.protobuf import json_format  # noqa: E402
 from serving_batching import Batcher, Fault, read_parameters  # noqa: E402
+from serving_models import Models, one_model  # noqa: E402
+from serving_protos import read_text  # noqa: E402
 from tensorflow_serving.apis import (  # noqa: E402
     get_model_metadata_pb2,
     get_model_status_pb2,
+    model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
-    prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
+from tensorflow_serving.config import model_server_config_pb2  # noqa: E402
 
 # Of http_server.cc; all others that occur here are 400.
 REST_CODES = {
@@ -54,110 +58,19 @@ REST_CODES = {
     grpc.StatusCode.INTERNAL: 500,
     grpc.StatusCode.UNAVAILABLE: 503,
 }
-WARMUP = "assets.extra/tf_serving_warmup_requests"
-
-
-class Version:
-    """One loaded SavedModel."""
-
-    def __init__(self, folder, batcher=None):
-        self.number, self.batcher = int(folder.name), batcher
-        self.session = tf.compat.v1.Session(graph=tf.Graph())
-        with self.session.graph.as_default():
-            meta_graph = tf.compat.v1.saved_model.load(self.session, ["serve"], str(folder))
-        self.signatures = dict(meta_graph.signature_def)
-        self.runners = {}
-        self.lock = threading.Lock()
-        if (folder / WARMUP).exists():
-            for record in tf.data.TFRecordDataset(str(folder / WARMUP)):
-                log = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log
-                inputs = {k: tf.make_ndarray(v) for k, v in log.request.inputs.items()}
-                self.run(log.request.model_spec.signature_name, inputs)
-
-    def signature(self, name):
-        name = name or "serving_default"
-        if name not in self.signatures:
-            message = f'Serving signature key "{name}" not found.'
-            raise Fault(grpc.StatusCode.FAILED_PRECONDITION, message)
-        return self.signatures[name]
-
-    def run(self, name, inputs, outputs=()):
-        name = name or "serving_default"
-        signature, invalid = self.signature(name), grpc.StatusCode.INVALID_ARGUMENT
-        if set(inputs) != set(signature.inputs):
-            names = f"{sorted(inputs)} != {sorted(signature.inputs)}"
-            raise Fault(invalid, f"input size does not match signature: {names}")
-        if unknown := set(outputs) - set(signature.outputs):
-            raise Fault(invalid, f"output tensor alias not found in signature: {sorted(unknown)}")
-        names = frozenset(outputs or signature.outputs)
-        if self.batcher is None:
-            return self.run_alone(name, names, inputs)
-        run = functools.partial(self.run_alone, name, names)
-        return self.batcher.run((self, name, names), run, inputs)
-
-    def run_alone(self, name, outputs, inputs):
-        """What the session does, which alone looks at dtypes and shapes."""
-        signature, invalid = self.signatures[name], grpc.StatusCode.INVALID_ARGUMENT
-        for key, values in inputs.items():
-            expected = tf.as_dtype(signature.inputs[key].dtype)
-            received = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
-            if received != expected:
-                raise Fault(
-                    invalid, f"{key}: Expects {expected.name} but {received.name} is provided"
-                )
-        with self.lock:
-            if (name, outputs) not in self.runners:  # one handle each, as a session's callables
-                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                fetches = {key: signature.outputs[key].name for key in sorted(outputs)}
-                self.runners[name, outputs] = self.session.make_callable(fetches, feed_list=feeds)
-        try:
-            return self.runners[name, outputs](*(inputs[key] for key in sorted(inputs)))
-        except (tf.errors.OpError, ValueError) as error:
-            raise Fault(invalid, str(error)[:1000]) from error
-
-
-class Model:
-    """The newest version of a folder, looked for again and again."""
-
-    def __init__(self, name, folder, batcher=None, every=0.2):
-        self.name, self.folder, self.every = name, pathlib.Path(folder), every
-        self.version, self.faults, self.batcher = None, [], batcher
-        self.poll()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def poll(self):
-        numbers = [int(p.name) for p in self.folder.iterdir() if p.name.isdigit()]
-        newest = max(numbers, default=0)
-        if newest > (self.version.number if self.version else 0):
-            # Calls that run keep the old one until they are done.
-            self.version = Version(self.folder / str(newest), self.batcher)
-
-    def _watch(self):
-        while True:
-            time.sleep(self.every)
-            try:
-                self.poll()
-            except Exception as error:  # half a model, say: told by the status call
-                self.faults.append(repr(error))
-
-    def of(self, name, number=None):
-        version = self.version
-        if name != self.name or version is None or number not in (None, version.number):
-            message = f"Servable not found for request: {name}, version {number}"
-            raise Fault(grpc.StatusCode.NOT_FOUND, message)
-        return version
 
 
 class Service(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
 ):
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, models):
+        self.models = models
 
     def _version(self, spec):
         number = spec.version.value if spec.HasField("version") else None
-        return self.model.of(spec.name, number)
+        label = spec.version_label if spec.HasField("version_label") else None
+        return self.models.of(spec.name).version(number, label)
 
     def Predict(self, request, context):  # noqa: N802 (the protocol's name)
         try:
@@ -168,10 +81,8 @@ class Service(
         except Fault as fault:
             context.abort(fault.code, str(fault))
         response = predict_pb2.PredictResponse()
-        response.model_spec.name, response.model_spec.version.value = (
-            self.model.name,
-            version.number,
-        )
+        response.model_spec.name = request.model_spec.name
+        response.model_spec.version.value = version.number
         for key, value in found.items():
             response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
         return response
@@ -181,19 +92,33 @@ class Service(
             version = self._version(request.model_spec)
         except Fault as fault:
             context.abort(fault.code, str(fault))
-        return metadata(self.model, version)
+        return metadata(request.model_spec.name, version)
 
     def GetModelStatus(self, request, context):  # noqa: N802
-        response = get_model_status_pb2.GetModelStatusResponse()
-        state = response.model_version_status.add()
-        state.version = self.model.of(self.model.name).number
+        try:
+            return status(self.models.of(request.model_spec.name))
+        except Fault as fault:
+            context.abort(fault.code, str(fault))
+
+    def HandleReloadConfigRequest(self, request, context):  # noqa: N802
+        try:
+            self.models.reload(request.config)
+        except Fault as fault:
+            context.abort(fault.code, str(fault))
+        return model_management_pb2.ReloadConfigResponse()
+
+
+def status(model):
+    response = get_model_status_pb2.GetModelStatusResponse()
+    for number in sorted(model.versions, reverse=True):
+        state = response.model_version_status.add(version=number)
         state.state = get_model_status_pb2.ModelVersionStatus.AVAILABLE
-        return response
+    return response
 
 
-def metadata(model, version):
+def metadata(name, version):
     response = get_model_metadata_pb2.GetModelMetadataResponse()
-    response.model_spec.name, response.model_spec.version.value = model.name, version.number
+    response.model_spec.name, response.model_spec.version.value = name, version.number
     signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.signatures)
     response.metadata["signature_def"].Pack(signatures)
     return response
@@ -231,7 +156,16 @@ def as_json(values):
     return text(values.tolist())
 
 
-def handler(model, service):
+def version_of(models, path):
+    """The version that the path of a call names, such as `translator/labels/stable`."""
+    name, *rest = path.split("/")
+    kind, value = rest if len(rest) == 2 else ("", None)
+    return models.of(name).version(
+        int(value) if kind == "versions" else None, value if kind == "labels" else None
+    )
+
+
+def handler(models):
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -248,24 +182,22 @@ def handler(model, service):
 
         def do_GET(self):  # noqa: N802
             if self.path == "/merged":  # of this stand-in alone: runs by their number of calls
-                return self.answer(200, model.batcher.merged)
+                return self.answer(200, models.batcher.merged)
             try:
                 name, _, what = self.path.removeprefix("/v1/models/").partition("/")
-                version = model.of(name)
+                model = models.of(name)
+                version = model.version()
             except Fault as fault:
                 return self.answer(404, {"error": str(fault)})
             if what == "metadata":
-                return self.answer(200, readable(metadata(model, version)))
-            status = service.GetModelStatus(None, None)
-            self.answer(200, readable(status))
+                return self.answer(200, readable(metadata(name, version)))
+            self.answer(200, readable(status(model)))
 
         def do_POST(self):  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
             try:
-                path, _, verb = self.path.removeprefix("/v1/models/").partition(":")
-                name, _, number = path.partition("/versions/")
-                version = model.of(name, int(number) if number else None)
-                self.answer(200, self.predicted(version, json.loads(body)))
+                path = self.path.removeprefix("/v1/models/").partition(":")[0]
+                self.answer(200, self.predicted(version_of(models, path), json.loads(body)))
             except Fault as fault:
                 self.answer(REST_CODES.get(fault.code, 400), {"error": str(fault)})
             except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -300,25 +232,46 @@ def handler(model, service):
     return Handler
 
 
-def main(name, folder, batching=None):
-    batcher = Batcher(read_parameters(batching)) if batching else None
-    model = Model(name, folder, batcher)
-    service = Service(model)
+def credentials(path):
+    """What gRPC makes of an `--ssl_config_file`."""
+    found = read_text(path, "SSLConfig")
+    pair = (found.server_key.encode(), found.server_cert.encode())
+    roots = found.custom_ca.encode() or None
+    return grpc.ssl_server_credentials([pair], roots, found.client_verify)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("folder", type=pathlib.Path)
+    for name in ("batching", "models", "tls"):
+        parser.add_argument(f"--{name}")
+    arguments = parser.parse_args()
+    batcher = Batcher(read_parameters(arguments.batching)) if arguments.batching else None
+    if arguments.models:
+        config = read_text(arguments.models, model_server_config_pb2.ModelServerConfig())
+        models = Models(config, batcher, root=arguments.folder, unused_may_wait=True)
+    else:
+        models = Models(one_model(arguments.name, arguments.folder), batcher)
+    service = Service(models)
     grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(32))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, grpc_server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(service, grpc_server)
-    grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
+    if arguments.tls:
+        grpc_port = grpc_server.add_secure_port("127.0.0.1:0", credentials(arguments.tls))
+    else:
+        grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
     grpc_server.start()
-    rest = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(model, service))
+    rest = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(models))
     threading.Thread(target=rest.serve_forever, daemon=True).start()
     assert not any(module.startswith("keras_transformer") for module in sys.modules)
     print(json.dumps({"grpc": grpc_port, "rest": rest.server_port, "pid": os.getpid()}), flush=True)
     sys.stdin.read()  # until the test closes it
-    last = {"faults": model.faults, "version": model.version.number}
+    last = {"faults": models.faults, "version": models.of(arguments.name).version().number}
     print(json.dumps(last | {"merged": batcher and dict(batcher.merged)}), flush=True)
     grpc_server.stop(0)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

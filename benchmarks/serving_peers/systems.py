@@ -1,0 +1,57 @@
+"""The translators behind the server: texts to texts, a batch at a time, from several threads."""
+
+import numpy as np
+
+
+def make(task, settings, folder):
+    """A dict of versions, and a function of (B,) bytes that gives (B,) bytes."""
+    return (_saved_model if settings.system == "keras_transformer" else _ctranslate2)(
+        task, settings, folder
+    )
+
+
+def _saved_model(task, settings, folder):
+    """The SavedModel in TensorFlow's C++ session, as TF Serving loads and calls it."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (TF Serving's binary links these ops)
+    from serving_models import Version
+
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=settings.intra_threads,
+        inter_op_parallelism_threads=settings.batch_threads,
+    )
+    version = Version(folder / "savedmodel" / "1", config=config)
+
+    def translate(texts):
+        return version.run("serving_default", {"text": texts})["translation"]
+
+    return {"tensorflow": tf.__version__}, translate
+
+
+def _ctranslate2(task, settings, folder):
+    """CTranslate2's translator, and SentencePiece for lists of texts on both sides of it."""
+    import ctranslate2
+    import sentencepiece
+
+    translator = ctranslate2.Translator(
+        str(folder / "ctranslate2"),
+        device="cpu",
+        compute_type=settings.compute_type,
+        inter_threads=settings.batch_threads,
+        intra_threads=settings.intra_threads,
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+
+    def translate(texts):
+        sources = pieces.encode([text.decode() for text in texts], out_type=str)
+        results = translator.translate_batch(
+            sources,
+            beam_size=task.beam_size,
+            length_penalty=0,
+            max_decoding_length=max(map(len, sources)) + 1 + task.extra_length,
+        )
+        found = pieces.decode([result.hypotheses[0] for result in results])
+        return np.array([text.encode() for text in found], object)
+
+    versions = {"ctranslate2": ctranslate2.__version__}
+    return versions, translate

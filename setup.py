@@ -2,9 +2,11 @@
 
 import os
 import re
+import runpy
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 
@@ -19,6 +21,7 @@ PACKAGES = [
     "keras_transformer.export.litert",
     "keras_transformer.export.serving",
     "keras_transformer.interop",
+    "keras_transformer.kits",
     "keras_transformer.layers",
     "keras_transformer.layers.lowering",
     "keras_transformer.models",
@@ -74,9 +77,10 @@ EXTRAS = {
     "sentences": SENTENCES,
     "serve": SERVE,
     "docs": DOCS,
-    # setuptools builds the wheel that tests/test_packaging.py looks into.
+    # setuptools and build make the distributions that tests/test_packaging.py looks into.
     "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
-    + ["setuptools>=70.1,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
+    + ["build<2", "twine<8", "check-jsonschema<1"]
+    + ["setuptools>=77.0.3,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
     + ["nbclient<1", "nbformat<6", "ipykernel<8"]
     # What the files of export/serving are checked by.
     + ["kubernetes-validate>=1.37,<2", "compose-spec>=0.2,<0.3", "pyyaml<7"]
@@ -96,6 +100,32 @@ EXTRAS = {
 }
 
 
+class BuildWithKits(build_py):
+    """Adds what `keras-transformer new` writes: its files lie where they are worked on."""
+
+    def run(self):
+        super().run()
+        for target, source in self._kit_files().items():
+            self.mkpath(os.path.dirname(target))
+            self.copy_file(source, target)
+
+    def get_outputs(self, include_bytecode=True):
+        return [*super().get_outputs(include_bytecode), *self._kit_files()]
+
+    def _kit_files(self):
+        if self.editable_mode:
+            return {}  # which finds them where they lie
+        contents = runpy.run_path(str(ROOT / "keras_transformer" / "kits" / "contents.py"))
+        folder = Path(self.build_lib, "keras_transformer", "kits", "files")
+        found = {}
+        for name, kit in contents["KITS"].items():
+            files = contents["kit_files"](kit, ROOT).values()
+            if not files:
+                raise FileNotFoundError(f"the kit `{name}` needs the folder {kit.place}")
+            found |= {str(folder / path.relative_to(ROOT)): str(path) for path in files}
+        return found
+
+
 def version():
     """Reads `__version__` from the source: importing the package would need its dependencies."""
     source = (ROOT / "keras_transformer_runner" / "__init__.py").read_text(encoding="utf-8")
@@ -103,12 +133,13 @@ def version():
 
 
 def long_description():
-    """README. Its links are relative; a package index, which has none of the files, needs the
-    address of the repository for them: KERAS_TRANSFORMER_REPOSITORY=https://HOST/OWNER/NAME."""
+    """README. A package index has none of the files that it links to: without the address of the
+    repository, KERAS_TRANSFORMER_REPOSITORY=https://HOST/OWNER/NAME, they are left out."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     repository = os.environ.get("KERAS_TRANSFORMER_REPOSITORY", "").rstrip("/")
     if not repository:
-        return text
+        text = re.sub(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*", "", text)
+        return re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]*\)", r"\1", text)
     links = {r"(!\[[^\]]*\]\()(?!\w+:)": "raw", r"((?<!!)\[[^\]]*\]\()(?!\w+:|#)": "blob"}
     for link, kind in links.items():
         text = re.sub(link, rf"\1{repository}/{kind}/main/", text)
@@ -121,14 +152,21 @@ setup(
     description="Keras 3 Transformers from a parallel corpus to TF Serving and to the device",
     long_description=long_description(),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    keywords="transformer, machine translation, keras, tensorflow, jax, tf serving, litert, "
+    "tensorflow lite, on-device, sentencepiece",
+    # The code, and Unicode's lists of abbreviations.
+    license_expression="Apache-2.0 AND Unicode-3.0",
+    license_files=["LICENSE", "keras_transformer_runner/UNICODE_LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=PACKAGES,
     package_data={
         "keras_transformer": ["py.typed"],
-        "keras_transformer_runner": ["py.typed", "abbreviations.json", "UNICODE_LICENSE"],
+        "keras_transformer_runner": [
+            *("py.typed", "abbreviations.json", "LICENSE", "UNICODE_LICENSE"),
+        ],
         "keras_transformer_runner.server": ["page/*"],
     },
+    cmdclass={"build_py": BuildWithKits},
     install_requires=[
         "tensorflow>=2.20,<2.22",
         "keras>=3.13,<3.16",
@@ -151,8 +189,19 @@ setup(
         ]
     },
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Libraries :: Python Modules",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
     ],
 )

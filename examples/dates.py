@@ -8,7 +8,7 @@ The text alone decides the answer wherever it can. Where a form of digits means 
 different locales the locale comes first: "en_GB 3/4/21", but "3.4.2021", "2021/4/3" and "3 Apr 21"
 as they are. Which forms need it is worked out from the locales, not listed by hand.
 
-    python examples/dates.py 20          # 20 pairs as TSV, a corpus that `keras-transformer` reads
+    python dates.py 20          # 20 pairs as TSV, a corpus that `keras-transformer` reads
 """
 
 import collections

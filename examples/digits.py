@@ -1,6 +1,6 @@
 """The encoder on images: handwritten digits, 8 x 8 pixels, as sixteen patches of 2 x 2.
 
-    pip install scikit-learn && python examples/digits.py
+    pip install scikit-learn && python digits.py
 
 Under a minute on 2 cores. Exits with 1 if fewer than 97% of the held-out digits are right.
 """

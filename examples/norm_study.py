@@ -1,6 +1,6 @@
 """Why the paper took layer norm: sentences vary in length, and batch norm mixes sentences.
 
-    python examples/norm_study.py [--out FOLDER]
+    python norm_study.py [--out FOLDER]
 
 A small tagger learns which tokens are above the mean of their sentence, in batches of one length
 each, as length buckets make them. Batch norm (masked, with running statistics) trains with the

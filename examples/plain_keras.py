@@ -1,6 +1,6 @@
 """The five layers in a functional model of your own, on a task made here: reverse the digits.
 
-    python examples/plain_keras.py
+    python plain_keras.py
 
 Half a minute on 2 cores. Expected output (the loss varies a little):
     loss 0.0002; 100% of 256 unseen rows reversed exactly; the reloaded model answers the same

@@ -1,6 +1,6 @@
 """From a parallel corpus to a served model and a file for the device, in about five minutes.
 
-    python examples/quickstart.py
+    python quickstart.py
 
 The task: dates as people write them, in 23 locales, into ISO 8601. The script makes the corpus
 (see dates.py), trains a small Transformer for six epochs, counts how many of 1,000 unseen
@@ -75,7 +75,7 @@ def write_tsv(path, pairs):
 
 
 def experiment(folder, minutes):
-    """What examples/*.toml say for other corpora, here as a dictionary."""
+    """What the *.toml files say for other corpora, here as a dictionary."""
     return kt.Experiment.from_dict(
         {
             "data": {

@@ -1,6 +1,6 @@
 """Attention alone makes all tokens of a sentence the same (Dong et al., arXiv 2103.03404).
 
-    python examples/rank_collapse.py [--out FOLDER]
+    python rank_collapse.py [--out FOLDER]
 
 Without skips (residual paths) the part of the states in which tokens differ falls doubly
 exponentially: its logarithm falls by steps that grow by a factor (of 3 in the paper's theorem).

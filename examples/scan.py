@@ -1,6 +1,6 @@
 """SCAN, simple split: commands such as "jump twice" to actions, learnt exactly, in minutes.
 
-    python examples/scan.py FOLDER [RUN]
+    python scan.py FOLDER [RUN]
 
 FOLDER holds tasks_train_simple.txt and tasks_test_simple.txt (or .gz) of
 https://github.com/brendenlake/SCAN (Lake and Baroni 2018, arXiv 1711.00350). RUN is where the

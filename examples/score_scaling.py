@@ -1,6 +1,6 @@
 """What the 1/sqrt(d_k) of the paper's equation 1 is for, with random queries and keys.
 
-    python examples/score_scaling.py [--out FOLDER]
+    python score_scaling.py [--out FOLDER]
 
 For q and k of unit variance, q . k has variance d_k. Unscaled, the softmax sharpens as d_k grows,
 until one key takes all; its Jacobian diag(p) - p p^T, through which every gradient passes, then

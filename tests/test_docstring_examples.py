@@ -11,7 +11,7 @@ PACKAGES = (
     *(f"keras_transformer.{room}" for room in ("layers", "models", "decoding", "translation")),
     *(f"keras_transformer.{room}" for room in ("data", "experiment", "training", "export")),
     *("keras_transformer.interop", "keras_transformer.distillation"),
-    "keras_transformer.comparison",
+    *("keras_transformer.comparison", "keras_transformer.kits"),
     *("keras_transformer_runner", "keras_transformer_runner.tokenizers"),
 )
 # What an example may use without saying where it comes from.

@@ -45,8 +45,9 @@ ALLOWED = {
     "interop": _ALL - {"plots"},
     "export": _ALL | {"quiet"},
     "__init__": _ALL | {"checks", "export", "training"},
+    "kits": {"artifacts"},
     "command": _ALL
-    | {"quiet", "training", "distillation", "export", "interop", "__init__"}
+    | {"quiet", "training", "distillation", "export", "interop", "kits", "__init__"}
     | {"comparison"},
     "keras_transformer_command": {"command"},
     "keras_transformer_runner": set(),

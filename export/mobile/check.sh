@@ -34,7 +34,7 @@ if [ -z "${ARM64_ROOT:-}" ]; then
     ARM64_ROOT=$work/root
 fi
 export ARM64_ROOT
-[ -d "$ARM64_ROOT" ] || PIP="${PIP:-$python -m pip}" "$here/arm64_root.sh" "$ARM64_ROOT" ||
+[ -d "$ARM64_ROOT" ] || PIP="${PIP:-$python -m pip}" "$here/../native/arm64_root.sh" "$ARM64_ROOT" ||
     missing "the arm64 system could not be made"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" tests/export/test_mobile.py

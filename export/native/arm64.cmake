@@ -1,5 +1,5 @@
 # A toolchain for arm64 Linux with Debian's cross compiler: -DCMAKE_TOOLCHAIN_FILE=…/arm64.cmake
-# -DARM64_ROOT=FOLDER, which export/mobile/arm64_root.sh has made.
+# -DARM64_ROOT=FOLDER, which arm64_root.sh has made.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -44,13 +44,13 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export ARM64_ROOT=${ARM64_ROOT:-$work/arm64}
-[ -d "$ARM64_ROOT" ] || PIP="${PIP:-$python -m pip}" "$here/../mobile/arm64_root.sh" "$ARM64_ROOT" ||
+[ -d "$ARM64_ROOT" ] || PIP="${PIP:-$python -m pip}" "$here/arm64_root.sh" "$ARM64_ROOT" ||
     missing "the arm64 system could not be made"
 cd "$here/../.."
 "$python" -m pytest -q -p no:cacheprovider -m "not release" \
     tests/export/test_native*.py
 
-# README.md's two lists of commands, but for what is installed above, with a folder of a toy.
+# README.md's two lists of commands in a kit, but for what is installed above, with a folder of a toy.
 PYTHONPATH=.:tests/support "$python" - "$work/device" <<'PYTHON'
 import sys
 
@@ -63,10 +63,9 @@ model = talkative_toy(3, vocab_size=tokenizer.vocab_size, **tokenizer.special_id
 export_litert(model, tokenizer, sys.argv[1], samples=["A man is sleeping."])
 PYTHON
 expected=$("$python" -m keras_transformer_runner "$work/device" "A man is sleeping.")
-mkdir "$work/clone"
-ln -s "$PWD/export" "$work/clone/export"
-ln -s "$ARM64_ROOT" "$work/clone/arm64"
-cd "$work/clone"
+"$python" -m keras_transformer_command new native "$work/kit"
+ln -s "$ARM64_ROOT" "$work/kit/arm64"
+cd "$work/kit"
 for title in x86-64 arm64; do
     commands=$(sed -n "/^## .*$title/,/^## [^#]/{/^\`\`\`sh/,/^\`\`\`/{/^\`\`\`/d;/apt-get\|arm64_root/d;p}}" \
         "$here/README.md" | sed "s|python3 -m pip|${PIP:-$python -m pip}|; s|FOLDER|$work/device|")

@@ -7,7 +7,7 @@
 
 gRPC needs `pip install tensorflow-serving-api`; REST needs the standard library alone. It is one
 file, to copy: nothing of keras_transformer is needed here, but for whole texts, which the runner
-splits: `pip install './keras_transformer_runner[sentences]'`.
+splits: keras_transformer_runner with its extra `sentences`.
 """
 
 import argparse
@@ -153,7 +153,7 @@ class Client:
             from keras_transformer_runner.sentences import split_text
         except ImportError as error:
             raise ImportError(
-                "whole texts need pip install './keras_transformer_runner[sentences]'. "
+                "whole texts need keras_transformer_runner with its extra `sentences`. "
                 f"Received: {error}"
             ) from error
         answers = {}

@@ -8,7 +8,10 @@ import { fileURLToPath } from 'node:url';
 import { BuildError } from './build_error.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
-const RUNNER = path.join(HERE, '..', '..', 'keras_transformer_runner');
+// What all runtimes know of sentences: in a kit beside this file, in a clone in the runner's package.
+const SHARED = ['shared', '../../keras_transformer_runner']
+  .map((place) => path.join(HERE, place))
+  .find((place) => fs.existsSync(place));
 const OTHERS = ['@litertjs/core', '@agnai/sentencepiece-js'];
 const RUNTIMES = ['litert_wasm_internal', 'litert_wasm_compat_internal'];
 /** The folder of the package as it is written here. */
@@ -110,7 +113,7 @@ function invokerOf(types, isMethod, hasStack, invoke, target, runDestructors) {
 
 /** What all runtimes know of how sentences end, as a module. */
 function abbreviationsModule() {
-  const text = fs.readFileSync(path.join(RUNNER, 'abbreviations.json'), 'utf8');
+  const text = fs.readFileSync(path.join(SHARED, 'abbreviations.json'), 'utf8');
   return `export default ${JSON.stringify(JSON.parse(text))};\n`;
 }
 
@@ -118,7 +121,7 @@ function abbreviationsModule() {
 function licenses() {
   const packages = OTHERS.map(packageLicense);
   const text = (name) => fs.readFileSync(path.join(HERE, 'licenses', name), 'utf8').trim();
-  const unicode = fs.readFileSync(path.join(RUNNER, 'UNICODE_LICENSE'), 'utf8');
+  const unicode = fs.readFileSync(path.join(SHARED, 'UNICODE_LICENSE'), 'utf8');
   return [
     'keras-transformer-web is part of keras_transformer (Apache-2.0) and contains:',
     packages.map(({ line }) => line).join('\n'),

@@ -14,6 +14,7 @@ from keras_transformer.command.export_parser import (
     add_search,
     add_shortlist_use,
 )
+from keras_transformer.command.new import add_new
 from keras_transformer.command.run_parser import add_import, add_stop, add_train
 from keras_transformer.command.serve import add_serve
 from keras_transformer.command.shortlist import add_shortlist
@@ -45,6 +46,7 @@ def make_parser():
         _add_compare,
         _of_module(add_export),
         _of_module(add_serve),
+        _of_module(add_new),
     ):
         add(subparsers)
     return parser

@@ -12,6 +12,7 @@ import pytest
 from keras_transformer.export import MODES
 
 MOBILE = pathlib.Path(__file__).parents[2] / "export" / "mobile"
+NATIVE = MOBILE.parent / "native"
 
 
 @pytest.fixture(scope="session")
@@ -168,13 +169,13 @@ def test_no_emulator_is_a_status_of_its_own(check, folder, monkeypatch, capsys):
 
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
 def test_the_script_for_the_arm64_system_tells_its_use(arguments):
-    script = [MOBILE / "arm64_root.sh", *arguments]
+    script = [NATIVE / "arm64_root.sh", *arguments]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("arm64_root.sh DEST: an arm64 Python")
 
 
 def test_the_script_for_the_arm64_system_replaces_nothing(tmp_path):
-    script = [MOBILE / "arm64_root.sh", tmp_path]
+    script = [NATIVE / "arm64_root.sh", tmp_path]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "DEST must not exist" in done.stderr

@@ -138,4 +138,4 @@ def test_the_command_of_the_client_takes_whole_texts(monkeypatch, capsys):
     monkeypatch.setitem(client.sys.modules, "keras_transformer_runner.sentences", None)
     assert client.main(["a", "--rest", "--text"]) == 1
     errors = capsys.readouterr().err
-    assert "`language` must be" in errors and "keras_transformer_runner[sentences]" in errors
+    assert "`language` must be" in errors and "its extra `sentences`" in errors

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # arm64_root.sh DEST: an arm64 Python 3.11 with LiteRT in DEST, to run under qemu-user, and what
-# ../native is compiled against.
+# the native core is compiled against.
 #
 # Debian's arm64 packages are unpacked, not installed, and the wheels come from pip's own index: no
 # debootstrap, chroot or binfmt_misc, and the host's package lists are not touched. Needs a Debian

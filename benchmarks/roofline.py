@@ -1,13 +1,12 @@
 """What a corpus costs on v5e and H100 by the roofline, from the training steps as compiled.
 
-    python benchmarks/roofline.py [benchmarks/results/accelerators/accelerators.json] \
+    python benchmarks/roofline.py [benchmarks/results/accelerators/*.json] \
         [--pairs 1e9] [--epochs 3] [--chips 8 32] [--price v5e=1.0 h100=3.0]
 
 Nothing is measured on a chip. One line an assumption:
 
 - Step: the larger of FLOPs / peak rate and bytes through HBM / bandwidth; a chip is slower.
-- FLOPs and bytes are those that the compiler for v5e counts, also for H100, whose compiler fuses
-  otherwise.
+- FLOPs and bytes are those of the step that XLA compiled for one such chip, which was not there.
 - Data parallel: then an all-reduce of float32 gradients in a ring, 2 (n - 1) / n of their bytes
   in and out of each chip, with no other work meanwhile, at the rate of one direction.
 - Beyond the chips that one fabric joins (256 v5e, 8 H100), the ring goes at most at the rate at
@@ -28,9 +27,9 @@ import sys
 from accelerator_programs.chips import CHIPS
 from accelerator_programs.programs import TRAINING
 
-_RESULTS = pathlib.Path(__file__).parent / "results/accelerators/accelerators.json"
+_FOLDER = pathlib.Path(__file__).parent / "results/accelerators"
+_RESULTS = [_FOLDER / "accelerators.json", _FOLDER / "gpus.json"]
 _MODELS = ("train base", "train big")
-_COMPILED_FOR = "v5e"
 _STATE = 3  # weights and Adam's two slots, float32
 
 
@@ -99,11 +98,13 @@ def step_of(program, chip, chips):
 
 def main():
     arguments = _arguments()
-    programs = json.loads(arguments.results.read_text())["programs"]
+    programs = {}
+    for path in arguments.results:
+        programs |= json.loads(path.read_text())["programs"]
     lines = [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
     for model in _MODELS:
-        program = programs[f"{model}, {_COMPILED_FOR} x 1"]
         for chip in CHIP_RATES:
+            program = programs[f"{model}, {chip} x 1"]
             for chips in arguments.chips:
                 lines.append(_row(arguments, step_of(program, chip, chips), model, chip, chips))
     print("\n".join(lines))
@@ -139,7 +140,7 @@ def _row(arguments, step, model, chip, chips):
 
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("results", type=pathlib.Path, nargs="?", default=_RESULTS)
+    parser.add_argument("results", type=pathlib.Path, nargs="*", default=_RESULTS)
     parser.add_argument("--pairs", type=_positive, default=1e9)
     parser.add_argument("--epochs", type=_positive, default=3)
     parser.add_argument("--chips", type=int, nargs="+", default=[1, 8, 32])

@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tomllib

@@ -41,12 +41,13 @@ def run(*options):
 
 
 def test_the_table(tmp_path):
-    programs = {f"train {size}, v5e x 1": PROGRAM for size in ("base", "big")}
-    path = tmp_path / "compiled.json"
-    path.write_text(json.dumps({"programs": programs}))
+    paths = [tmp_path / f"{chip}.json" for chip in ("v5e", "h100")]
+    for path in paths:
+        programs = {f"train {size}, {path.stem} x 1": PROGRAM for size in ("base", "big")}
+        path.write_text(json.dumps({"programs": programs}))
     options = ["--pairs", 7056, "--epochs", 1, "--chips", 1, "--positions", 32, "--fill", 0.5]
     options += ["--price", "v5e=3600", "--input-rate", 784, "--prepare-rate", 7.056]
-    done = run(path, *options)
+    done = run(*paths, *options)
     assert not done.returncode, done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("| base, 1 v5e"))
     # 25,088 positions a second, half of them padding: 392 pairs, and 18 seconds.

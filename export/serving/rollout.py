@@ -130,6 +130,15 @@ def wait_until_available(servers, name, version, seconds):
             time.sleep(min(1.0, seconds / 10))
 
 
+def take_back(servers, config, seconds):
+    """Tells every server that can be reached what it had, so that none tries to load for ever."""
+    for server in servers:
+        try:
+            server.apply(config, seconds)
+        except RolloutError as error:
+            print(f"rollout: not taken back: {error}", file=sys.stderr)
+
+
 def take_step(step, version, config, state, servers, name, seconds):
     """Changes `config` by `state` and tells the servers."""
 
@@ -142,13 +151,14 @@ def take_step(step, version, config, state, servers, name, seconds):
             raise RolloutError(f"a version must be at least 1. Received: {version}")
         if version == state.stable:
             raise RolloutError(f"the canary must not be the stable version. Received: {version}")
+        before = state.versions
         state.load(version)
-        tell()
         try:
+            tell()
             wait_until_available(servers, name, version, seconds)
-        except RolloutError:
-            state.keep({state.stable, state.canary})
-            tell()  # nothing stays behind that tries to load
+        except BaseException:  # also an interrupt of the long wait
+            state.keep(before)
+            take_back(servers, config, seconds)
             raise
         state.label(state.stable, version)
         state.keep({state.stable, version})

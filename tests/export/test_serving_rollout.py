@@ -107,6 +107,27 @@ def test_steps_that_cannot_be_taken_change_nothing(fleet, capsys):
         caller.translate(["a"])
 
 
+def test_a_canary_that_fails_leaves_every_server_as_it_was(fleet, capsys):
+    def states():
+        caller = rollout.Server(fleet.server.grpc)
+        found = {number: state for number, (state, _) in caller.states("translator").items()}
+        caller.close()
+        return found
+
+    # A server that is not there, before and behind one that is.
+    for others in (["127.0.0.1:9", fleet.server.grpc], [fleet.server.grpc, "127.0.0.1:9"]):
+        addresses = [part for each in others for part in ("--address", each)]
+        assert rollout.main([str(fleet.file), "canary", "2", *addresses, "--seconds", "5"]) == 1
+        assert "rollout: 127.0.0.1:9: UNAVAILABLE" in capsys.readouterr().err
+        assert states().get(2, "END") != "AVAILABLE"
+    # After a promotion the version before stays loaded, and the way back to it open.
+    assert fleet.step("canary", "2") == fleet.step("promote") == 0
+    assert fleet.step("canary", "4", seconds=3) == 1
+    assert states()[1] == states()[2] == "AVAILABLE"
+    assert fleet.step("rollback") == 0, capsys.readouterr().err
+    assert version_of(fleet.server, "stable") == 1
+
+
 def test_what_a_rollout_is_not_given_rightly(tmp_path, capsys):
     file = tmp_path / "models.config"
     file.write_text("model_configs {}")

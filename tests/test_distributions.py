@@ -167,6 +167,21 @@ def test_the_workflow_runs_the_whole_check_on_every_python(repo_root, built):
     assert (repo_root / step["run"]).is_file()
 
 
+def test_the_whole_check_runs_on_jax_what_only_jax_has(repo_root):
+    script = (repo_root / ".ci" / "run").read_text("utf-8")
+    named = {
+        f"{start}{name}.py"
+        for start, names in re.findall(r"(tests/[\w/]+?/test_)\{?([\w,]+)\}?\.py", script)
+        for name in names.split(",")
+    } | {*re.findall(r"tests/test_\w+\.py", script)}
+    needing = {
+        path.relative_to(repo_root).as_posix()
+        for path in (repo_root / "tests").rglob("test_*.py")
+        if re.search(r"^(@|pytestmark = )jax_only\(", path.read_text("utf-8"), re.M)
+    }
+    assert needing and needing <= named
+
+
 def test_builds_ask_for_a_setuptools_that_knows_licence_expressions(repo_root):
     for folder in (repo_root, repo_root / "keras_transformer_runner"):
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 SCRIPT = """
-import json, resource, sys
+import ctypes, json, resource, sys
 import numpy as np
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page is one fault, not 512
 if sys.argv[1] == "keep":
     from keras_transformer_runner.freed_memory import keep_freed_memory
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

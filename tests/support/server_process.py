@@ -23,6 +23,7 @@ def serving(repo_root, *arguments, module=(MODULE,), **variables):
         try:
             said = process.stdout.readline()
             url = re.search(r" at (http://\S+)\n", said)
+            watchdog.cancel()  # it is for the start: tests of a busy machine may take their time
             if not url:
                 raise RuntimeError(said + process.communicate()[1])
             parts = urllib.parse.urlsplit(url[1])

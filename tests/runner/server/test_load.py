@@ -1,5 +1,8 @@
 """More requests than runners, answers that nobody waits for, and what Prometheus is told."""
 
+import contextlib
+import http.client
+import json
 import socket
 import threading
 import time
@@ -72,26 +75,27 @@ def test_who_does_not_fit_into_the_queue_is_told_to_come_back(gate, requests):
 
 def test_an_answer_that_takes_too_long_ends_at_its_next_sentence(gate):
     runner = Capitals(gate=gate)
-    with served({"en:de": runner}, limits=Limits(seconds=0.2)) as address:
+    with served({"en:de": runner}, limits=Limits(seconds=1.0)) as address:
         answer = ask(address, "/translate", {**PAIR, "q": "One.\nTwo.\nThree."})
         assert answer.status == 503 and answer.headers["retry-after"] == "1"
-        assert "the answer took longer than 0.2 s" in answer.body["error"]
+        assert "the answer took longer than 1 s" in answer.body["error"]
         assert samples(address, "en:de")["running",] == 1  # until the sentence has ended
         waited = ask(address, "/translate", {**PAIR, "q": "Four."})
         assert waited.status == 503  # and is not answered any more, when its turn comes
         gate.set()
         until(lambda: samples(address, "en:de")["running",] == 0)
         assert runner.sentences == ["One."]
-        assert ask(address, "/translate", {**PAIR, "q": "Five."}).body == {
-            "translatedText": "FIVE."
-        }
+        five = {**PAIR, "q": "Five."}  # a busy machine may take longer than it has, more than once
+        until(lambda: ask(address, "/translate", five).body == {"translatedText": "FIVE."})
 
 
 def test_nobody_works_for_a_client_that_has_gone(gate):
     runner = Capitals(gate=gate)
     with served({"en:de": runner}) as address:
-        with pytest.raises(TimeoutError):
-            ask(address, "/translate", {**PAIR, "q": "One.\nTwo."}, timeout=0.2)
+        body = json.dumps({**PAIR, "q": "One.\nTwo."})
+        with contextlib.closing(http.client.HTTPConnection(*address, timeout=60)) as client:
+            client.request("POST", "/translate", body, {"Content-Type": "application/json"})
+            assert runner.reached.acquire(timeout=60)
         until(lambda: samples(address).get(("requests_total", "/translate", "499")) == 1)
         gate.set()
         until(lambda: samples(address, "en:de")["running",] == 0)

@@ -168,6 +168,8 @@ def _on_cluster(workers, corpus, tokenizer, folder, *, kill):
             )
             distributed.default_client().close()  # the runner's, which it leaves open
         if kill:
+            if not lost:
+                raise RuntimeError("no worker held two results: give more --pairs")
             found["results_lost"] = lost[0]
     return found
 

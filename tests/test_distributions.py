@@ -62,6 +62,12 @@ def test_an_index_would_take_them(built):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_runner_is_as_small_as_its_page_says(built, repo_root):
+    page = (repo_root / "docs" / "exporting.md").read_text("utf-8")
+    (kilobytes,) = re.findall(r"a package of its own, under (\d+) KB", page)
+    assert archive(built, OURS[1], ".whl").stat().st_size < int(kilobytes) * 1000
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_metadata_say_what_one_looks_for(built, name, repo_root):
     fields = metadata(built, name)

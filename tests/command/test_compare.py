@@ -95,6 +95,7 @@ def test_all_that_can_be_wrong_is_known_before_anything_translates(
         ([bad, good, "--target", target, "--examples", -1], "`examples` must be an integer"),
         ([bad, good, "--target", target, "--tokenize", "x"], "`tokenize` must be one of"),
         ([bad, good, "--target", target, "--output", tmp_path], "a comparison needs a new folder"),
+        ([bad, good, "--target", target, "--beam-size", 4], "--beam-size needs a run: of an"),
         ([run_dir, bad, *both, "--shortlist"], "--shortlist needs shortlist.npz"),
     ):
         assert message in fails("compare", *arguments)

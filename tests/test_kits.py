@@ -169,6 +169,18 @@ def test_a_server_gets_the_newest_version(tmp_path):
     assert (tmp_path / "of_a_version/models/translator/2/saved_model.pb").is_file()
 
 
+def test_a_version_may_be_a_link(tmp_path, monkeypatch):
+    stored = saved_model(tmp_path / "store", "1")
+    folder = tmp_path / "translator"
+    folder.mkdir()
+    (folder / "3").symlink_to((stored / "1").rename(stored / "of-may"))
+    new_kit("serving", tmp_path / "kit", folder)
+    assert (tmp_path / "kit/models/translator/3/saved_model.pb").is_file()
+    monkeypatch.chdir(saved_model(tmp_path / "here", "4") / "4")
+    new_kit("serving", tmp_path / "of_here", ".")
+    assert (tmp_path / "of_here/models/translator/4/saved_model.pb").is_file()
+
+
 def test_a_folder_of_another_kind_is_named(tmp_path):
     device, model = write_export(tmp_path / "device"), saved_model(tmp_path / "model", "1")
     target = tmp_path / "kit"

@@ -2,6 +2,7 @@
 
 from keras_transformer.command.evaluate import check_translator, open_test_set, translate_function
 from keras_transformer.command.export_parser import add_metrics, add_search, add_shortlist_use
+from keras_transformer.command.usage import SEARCH
 from keras_transformer_runner.folders import check_new_folder, check_writable
 from keras_transformer_runner.lines import check_file, read_lines
 from keras_transformer_runner.streams import log
@@ -71,6 +72,7 @@ def compare(arguments):
     check_size(samples=arguments.samples, seed=arguments.seed)
     check_count(examples=arguments.examples)
     systems = find_systems(arguments.systems)
+    _check_search(arguments, systems)
     for system in systems:
         if system.kind != "file":
             check_translator(system.arguments(arguments))
@@ -103,6 +105,17 @@ def compare(arguments):
         paths = {each.name: {"path": each.path, "kind": each.kind} for each in systems}
         write_comparison(arguments.output, found, *texts, paths)
     print_comparison(found, *texts, arguments.examples)
+
+
+def _check_search(arguments, systems):
+    """Raises a `ValueError` if a search is asked for and nothing searches by it."""
+    if not any(system.kind == "python" for system in systems):
+        for name in SEARCH:
+            if getattr(arguments, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} needs a run: of an artefact it is chosen by "
+                    f"export. Received: {' '.join(arguments.systems)}"
+                )
 
 
 def _translated(system, arguments, sources):

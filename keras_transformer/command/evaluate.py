@@ -8,9 +8,11 @@ from keras_transformer.quiet import start_tensorflow
 def evaluate(arguments):
     """Runs the command."""
     from keras_transformer.evaluation import TextScorer
+    from keras_transformer.experiment.run_folder import check_run
     from keras_transformer.experiment.tokenizers import Tokenizers
 
     corpus = open_test_set(arguments)
+    check_run(arguments.run_dir)  # whose tokenizer reads the references
     check_translator(arguments)
     scorer = TextScorer(
         tokenize=arguments.tokenize, lowercase=arguments.lowercase, metrics=arguments.metrics
@@ -49,13 +51,10 @@ def check_translator(arguments):
     """Raises a `FileNotFoundError` if what translates is not there."""
     from keras_transformer.artifacts import newest_version
     from keras_transformer.evaluation import check_saved_model
-    from keras_transformer.experiment.run_folder import check_run
 
     if arguments.backend == "python":
         check_named_run(arguments)
-        return
-    check_run(arguments.run_dir)  # whose tokenizer reads the references
-    if arguments.backend == "savedmodel":
+    elif arguments.backend == "savedmodel":
         check_saved_model(newest_version(arguments.artifact))
 
 

@@ -13,7 +13,7 @@ _OF_LITERT = {
     "calibration": None,
 }
 _MOST_WORKERS = 256  # a slip of the keyboard must not start more
-_SEARCH = (
+SEARCH = (
     *("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix"),
     "shortlist",
 )
@@ -64,7 +64,7 @@ def _of_evaluate(arguments):
     if (arguments.backend == "python") != (arguments.artifact is None):
         return "--artifact goes with --with savedmodel and --with litert, and they need it"
     if arguments.artifact:
-        for name in _SEARCH:
+        for name in SEARCH:
             if getattr(arguments, name) is not None:
                 return f"--{name.replace('_', '-')} of an artifact is chosen by export"
     if arguments.target is None and arguments.format is None and not holds_both(arguments.source):

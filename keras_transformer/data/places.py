@@ -177,8 +177,9 @@ def remote_folder(folder, names, *, last, what, passing=()):
             for path in local:
                 _copy(path, path_in(folder, path.name))
         except BaseException:
-            with contextlib.suppress(OSError):
-                _remove(folder, written)
+            for name in written:
+                with contextlib.suppress(OSError):  # the others go all the same
+                    _remove(folder, [name])
             raise
 
 

@@ -3,6 +3,7 @@
 They are written from the installed package: what they are made of is in `contents`.
 """
 
+import os
 import pathlib
 import shutil
 
@@ -81,7 +82,7 @@ def _model_files(name, kit, folder):
 
 
 def _of_saved_model(name, folder):
-    source = newest_version(folder).resolve()
+    source = pathlib.Path(os.path.abspath(newest_version(folder)))  # a link keeps its number
     if not (source / "saved_model.pb").is_file() or not source.name.isdigit():
         raise FileNotFoundError(
             f"the kit `{name}` needs a model's folder that `export --to savedmodel` has written, "

@@ -85,7 +85,9 @@ class CrossAttention(MultiHeadAttention):
         if is_whole and self.attention_chunk is not None:
             way, is_whole = self._attend_in_chunks, False
         states = self.query_projection(query), *self._project_memory(value, key)
-        if is_whole and (kernel := kernel_of(self, sizes, mask)):
+        # One source for all rows is seen by all: a kernel sees that of its own row.
+        by_rows = len({one.shape[0] for one in states}) == 1
+        if is_whole and by_rows and (kernel := kernel_of(self, sizes, mask)):
             return self.output_projection(kernel(states, training))
         states = [split_heads(one, self.num_heads) for one in states]
         if is_whole and self._can_be_fused(states, mask, training):

@@ -3,7 +3,9 @@
 Its last line is a checksum of what stands above, which an edited card does not match.
 """
 
+import contextlib
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +15,8 @@ CARD_FILE = "README.md"
 _SEAL = re.compile(
     r"\n<!-- Written by keras_transformer; an edited card is kept\. sha256: ([0-9a-f]{64}) -->\n*\Z"
 )
+_IN_QUOTES = r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'"""
+_ITEM = re.compile(rf"\s*(?:{_IN_QUOTES}|[^,]+)")
 
 
 def sealed(text):
@@ -69,10 +73,28 @@ def stated(folder):
 
 def _values(name, front):
     """The values of a key in YAML: one, or a list in either form."""
-    found = re.search(rf"^{name}:[ \t]*((?:[^\n]*)(?:\n[ \t]*-[ \t]+[^\n]*)*)", front, re.MULTILINE)
-    listed = re.sub(r"^[ \t]*-[ \t]+", ",", found[1], flags=re.MULTILINE) if found else ""
-    values = (each.strip().strip("\"'").strip() for each in listed.strip("[] \t\n").split(","))
-    return [value for value in values if value]
+    found = re.search(rf"^{name}:[ \t]*([^\n]*)((?:\n[ \t]*-[ \t]+[^\n]*)*)", front, re.MULTILINE)
+    if not found:
+        return []
+    first, below = (
+        found[1].strip(),
+        re.sub(r"^[ \t]*-", "", found[2].strip("\n"), flags=re.MULTILINE),
+    )
+    if first.startswith("["):
+        given = _ITEM.findall(first[1:].rpartition("]")[0])
+    else:
+        given = [first, *below.split("\n")]
+    return [value for value in map(_value, given) if value]
+
+
+def _value(text):
+    """A string of YAML as Python's: in quotes of either kind, or bare, before a comment."""
+    text = text.strip()
+    if found := re.match(_IN_QUOTES, text):
+        with contextlib.suppress(ValueError):
+            return json.loads(found[0])  # double quotes are JSON's
+        return found[0][1:-1].replace("''", "'")
+    return re.split(r"(?:^|\s)#", text)[0].strip()
 
 
 def _checksum(text):

@@ -16,6 +16,7 @@ from keras_transformer.presets.card_file import CARD_FILE, write_card
 from keras_transformer.presets.record import MODEL_FILE
 from keras_transformer.training.callbacks import read_metrics
 from keras_transformer_runner import __version__
+from keras_transformer_runner.failures import told
 from keras_transformer_runner.integrity import checksum
 from keras_transformer_runner.streams import log
 
@@ -40,8 +41,8 @@ def write_run_card(run_dir, experiment, data, model, model_file):
     """
     try:
         written = write_card(run_dir, _text(run_dir, experiment, data, model, model_file))
-    except (OSError, ValueError) as error:
-        log(f"no model card: {error}")
+    except Exception as error:
+        log(f"no model card: {told(error)}")
         return
     if not written:
         log(f"{run_dir / CARD_FILE} is kept as it is: somebody has edited it")

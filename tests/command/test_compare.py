@@ -95,6 +95,7 @@ def test_all_that_can_be_wrong_is_known_before_anything_translates(
         ([bad, good, "--target", target, "--examples", -1], "`examples` must be an integer"),
         ([bad, good, "--target", target, "--tokenize", "x"], "`tokenize` must be one of"),
         ([bad, good, "--target", target, "--output", tmp_path], "a comparison needs a new folder"),
+        ([bad, good, "--target", target, "--beam-size", 4], "--beam-size needs a run: of an"),
         ([run_dir, bad, *both, "--shortlist"], "--shortlist needs shortlist.npz"),
     ):
         assert message in fails("compare", *arguments)
@@ -118,6 +119,29 @@ def test_what_does_not_translate(fails, files, tmp_path, signature):
     (classifier / "config.json").write_text("{}")
     line = fails("compare", bad, classifier, "--source", source, "--target", target)
     assert f"`compare` takes a run or a preset of a translator, {'a'}" in line
+
+
+def test_artefacts_translate_too(files, tmp_path, monkeypatch, capsys):
+    """They lie in folders that are no runs."""
+    _, good, source, target = files
+    device, served = tmp_path / "device", tmp_path / "served" / "1"
+    device.mkdir()
+    served.mkdir(parents=True)
+    (device / "model.tflite").touch()
+    (device / "metadata.json").write_text(json.dumps({"signature": "translate"}))
+    (served / "saved_model.pb").touch()
+    asked = []
+
+    def translate_function(arguments):
+        asked.append((arguments.backend, arguments.artifact))
+        return lambda sources: good.read_text().splitlines()
+
+    monkeypatch.setattr(compare, "translate_function", translate_function)
+    test_set = ["--source", source, "--target", target, "--samples", 9]
+    assert run(device, served.parent, *test_set) == 0
+    assert asked == [("litert", str(device)), ("savedmodel", str(served.parent))]
+    rows = capsys.readouterr().out.splitlines()[1:3]
+    assert [row.split()[:2] for row in rows] == [["device", "100.00"], ["served", "100.00"]]
 
 
 def test_equal_names_are_numbered(files, tmp_path, capsys):

@@ -130,6 +130,26 @@ def test_what_a_failed_copy_has_written_is_removed_and_nothing_else(folder, monk
     assert set(contents(folder)) == {"of others"}
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(folder, monkeypatch):
+    copy, remove = places._copy, tf.io.gfile.remove
+
+    def fail(local, path):
+        copy(local, path)
+        if path.endswith("prepared.json"):
+            raise OSError("the network is gone")
+
+    def refuse(path):
+        if "shard-00000" in path:
+            raise tf.errors.PermissionDeniedError(None, None, "no")
+        remove(path)
+
+    monkeypatch.setattr(places, "_copy", fail)
+    monkeypatch.setattr(tf.io.gfile, "remove", refuse)
+    with pytest.raises(OSError, match="the network is gone"):
+        prepare(PAIRS, BytesTokenizer(), folder, **OPTIONS)
+    assert [name[:11] for name in contents(folder)] == ["shard-00000"]
+
+
 def test_a_folder_with_something_in_it_is_refused(folder):
     tf.io.gfile.makedirs(folder)
     with tf.io.gfile.GFile(f"{folder}/shard-00000-of-00003.tfrecord", "w") as file:

@@ -10,6 +10,7 @@ import pytest
 from keras_transformer.export import MODES, compare_modes
 from keras_transformer.export.litert import compare
 from keras_transformer_runner import Runner
+from keras_transformer_runner.atomic import new_folder
 from keras_transformer_runner.measure import measure
 
 
@@ -36,6 +37,17 @@ def test_a_mode_that_breaks_its_promise_is_refused(compared, live, texts):
     assert names == {"float32", "report.json", "report.md", "report.png"}
     assert Runner(folder / "float32").translate(texts) == live.translate(texts)
     assert (folder / "float32" / "parity.json").is_file()
+
+
+def test_a_card_that_somebody_wrote_is_not_replaced(tmp_path):
+    (tmp_path / "float32").mkdir()
+    (tmp_path / "report.json").touch()
+    (tmp_path / "float32" / "README.md").write_text("Mine.")
+    with (
+        pytest.raises(FileExistsError, match="which also holds float32/README.md"),
+        new_folder(tmp_path, replaces=compare._FILES, mark="report.json"),
+    ):
+        pass
 
 
 def test_figures(compared, trained, texts):

@@ -161,12 +161,38 @@ def test_a_whole_model_learns_the_same(kernels):
     assert len(kernels) == 5  # a block of the encoder, two of the decoder
 
 
+def test_rows_that_share_a_source_see_it(kernels):
+    layer = CrossAttention(num_heads=N, key_dim=H)
+    layer.build(INPUTS.shape, MEMORY[:1].shape)
+    same(layer, INPUTS, MEMORY[:1])
+    assert not kernels
+
+
+def test_an_export_of_any_batch_has_plain_attention(kernels):
+    import jax
+    from jax import export
+
+    layer = MultiHeadSelfAttention(num_heads=N, key_dim=H)
+    layer.build(INPUTS.shape)
+    batch = export.symbolic_shape("B")[0]
+    with traced(tpu_chips=Chips(interpret=True)):
+        exported = export.export(jax.jit(layer.__call__))(
+            jax.ShapeDtypeStruct((batch, T, D), "float32")
+        )
+    np.testing.assert_allclose(exported.call(INPUTS), layer(INPUTS), rtol=2e-5, atol=2e-5)
+    assert not any(kernels)
+
+
 def test_chips_are_those_of_jax(monkeypatch):
     assert attention_kernels.chips() is None  # a CPU
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert attention_kernels.chips() == Chips()
+    with keras.device("cpu:0"):
+        assert attention_kernels.chips() is None
+    with jax.default_device("cpu"):
+        assert attention_kernels.chips() is None
     monkeypatch.setattr(jax, "device_count", lambda: 4)
     assert attention_kernels.chips() is None  # nobody says how rows lie
     device = keras.distribution.list_devices("cpu")[:1]

@@ -57,11 +57,22 @@ def test_a_card_is_written_again_until_somebody_edits_it(tmp_path):
         ("license: \"mit\"\nlanguage:\n- en\n- 'no'\nx: 1\n", ("mit", ("en", "no"))),
         ("license:\n- apache-2.0\n- mit\nlanguage: [en, fr]\n", ("apache-2.0", ("en", "fr"))),
         ("# license: fill in\nlanguage:\n", (None, ())),
+        ("license: mit  # of the weights\nlanguage: [en, 'no']  # both\n", ("mit", ("en", "no"))),
+        ("license: 'it''s mine, # 1'\nlanguage:\n  - \"en\" # x\n", ("it's mine, # 1", ("en",))),
     ],
 )
 def test_what_a_card_states(front, found, tmp_path):
     (tmp_path / "README.md").write_text(f"---\n{front}---\nlicense: other\n")
     assert stated(tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    "words", ["CC BY 4.0, not for sale", 'its "own" \\ [1]', "von Jörg", "see # 3", "it's"]
+)
+def test_a_licence_in_words_comes_back_whole(words, tmp_path):
+    """An artefact's card must not state another one than its run's."""
+    write_card(tmp_path, Card(license=words, languages=("en", "de")).text(CONFIG, 5, "use"))
+    assert stated(tmp_path) == (words, ("en", "de"))
 
 
 def test_what_no_card_states(tmp_path):
@@ -130,11 +141,18 @@ def test_a_card_of_an_artefact_has_its_parity_and_keeps_what_was_edited(tmp_path
                 assert line in text.splitlines()
 
 
-def test_no_card_is_worth_a_model(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("every line must be a JSON object"), "every line must be a JSON object\n"),
+        (KeyError("epoch"), "KeyError"),
+    ],
+)
+def test_no_card_is_worth_a_model(error, message, tmp_path, monkeypatch, capsys):
     def damaged(*_):
-        raise ValueError("every line must be a JSON object")
+        raise error
 
     monkeypatch.setattr(run_card, "_text", damaged)
     write_run_card(tmp_path, None, None, None, None)
-    assert capsys.readouterr().err == "no model card: every line must be a JSON object\n"
+    assert capsys.readouterr().err.startswith(f"no model card: {message}")
     assert not list(tmp_path.iterdir())

@@ -40,7 +40,9 @@ def chips():
         return given
     import jax
 
-    if jax.default_backend() != "tpu":
+    # Within `keras.device` the device that it names, or the name of its kind.
+    chosen = jax.config.jax_default_device
+    if getattr(chosen, "platform", chosen or jax.default_backend()) != "tpu":
         return None
     distribution = keras.distribution.distribution()
     if distribution is None:
@@ -55,7 +57,7 @@ def kernel_of(layer, sizes, mask):
 
     Args:
         layer: A `MultiHeadAttention`.
-        sizes: B, N, T and S of the scores, `None` where unknown.
+        sizes: B, N, T and S of the scores, `None` or symbols where unknown.
         mask: `AttentionMask`.
 
     Returns:
@@ -66,7 +68,9 @@ def kernel_of(layer, sizes, mask):
     machine = chips()
     batch, heads, *lengths = sizes
     itemsize = _ITEMSIZES.get(layer.compute_dtype)
-    if machine is None or itemsize is None or None in (batch, *lengths):
+    if machine is None or itemsize is None:
+        return None
+    if not all(isinstance(size, int) for size in (batch, *lengths)):  # unknown, or an export's
         return None
     if layer.attention_score == "additive" or not _divides(batch, machine):
         return None

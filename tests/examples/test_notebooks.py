@@ -15,6 +15,14 @@ def test_there_are_notebooks():
     assert {path.stem for path in NOTEBOOKS} == {"attention_seen", "export_and_run", "first_model"}
 
 
+def test_the_readme_names_every_example_and_notebook():
+    examples = FOLDER.parent
+    said = (examples / "README.md").read_text("utf-8")
+    files = [path for pattern in ("*.py", "*.toml") for path in examples.glob(pattern)]
+    names = {path.relative_to(examples).as_posix() for path in [*files, *NOTEBOOKS]}
+    assert {name for name in names if name not in said} == set()
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_stored_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)

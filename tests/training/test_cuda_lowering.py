@@ -5,6 +5,7 @@ Lowering says what a program asks of the device, not that it has run.
 """
 
 import collections
+import importlib.util
 import re
 
 import keras
@@ -106,7 +107,8 @@ def test_steps_of_base_and_tiny():
 
 
 def test_attention_in_cudnns_kernels():
-    pytest.importorskip("jax_cuda12_plugin", reason="the plugin has cuDNN's version")
+    if importlib.util.find_spec("jax_cuda12_plugin") is None:
+        pytest.skip("JAX asks its CUDA plugin for cuDNN's version: pip install 'jax[cuda12]'")
     model = toy_transformer(dtype=POLICY, key_dim=16, value_dim=None)
     set_implementation(model, "cudnn")
     kernels = {"__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"}

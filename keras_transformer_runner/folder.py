@@ -20,7 +20,8 @@ REPORT = "parity.json"
 CARD = "README.md"  # for people
 _SUFFIXES = (".model", ".json")
 _TOKENIZER_FILES = [f"{stem}{end}" for stem in (TOKENIZER, TARGET_TOKENIZER) for end in _SUFFIXES]
-FILES = (MODEL_FILE, METADATA_FILE, REPORT, CARD, *_TOKENIZER_FILES)
+_CHECKED = (MODEL_FILE, *_TOKENIZER_FILES)
+FILES = (*_CHECKED, METADATA_FILE, REPORT, CARD)
 _LARGEST = 2**31 - 1  # of a number: ids and sizes are int32 on a device
 
 _WHAT = "the metadata of an export"
@@ -76,8 +77,9 @@ def prefix_fields(source, target):
 
 
 def checksums(folder):
-    """The SHA-256 of each file of a folder by name, as the metadata holds them."""
-    return {path.name: checksum(path) for path in sorted(pathlib.Path(folder).iterdir())}
+    """The SHA-256 of each file that a runner reads by name, as the metadata holds them."""
+    paths = sorted(pathlib.Path(folder).iterdir())
+    return {path.name: checksum(path) for path in paths if path.name in _CHECKED}
 
 
 def _read_metadata(folder):
@@ -119,7 +121,7 @@ def _check_classes(metadata, path):
 
 def _tokenizer_files(metadata):
     """The names of the tokenizers' files; one twice where both sides share it."""
-    unknown = sorted(metadata["sha256"].keys() - {*_TOKENIZER_FILES, MODEL_FILE})
+    unknown = sorted(metadata["sha256"].keys() - set(_CHECKED))
     sources, targets = (
         [name for name in metadata["sha256"] if name in {f"{stem}{end}" for end in _SUFFIXES}]
         for stem in (TOKENIZER, TARGET_TOKENIZER)

@@ -166,9 +166,7 @@ def with_tokenizer(folder, tokenizer, copy):
 
 def write_metadata(folder, metadata):
     """Metadata that fit the files of a folder."""
-    sums = checksums(folder)
-    names = [name for name in sums if name not in ("metadata.json", "parity.json")]
-    metadata["sha256"] = {name: sums[name] for name in names}
+    metadata["sha256"] = checksums(folder)
     text = json.dumps(sealed(metadata), ensure_ascii=False)
     (folder / "metadata.json").write_text(text, encoding="utf-8")
     return folder

@@ -303,7 +303,7 @@ def local(client, served):
     """A client of signatures in this process: it gets what a server answers, without the server."""
 
     class Local(client.Client):
-        def __init__(self, address, model, **options):
+        def __init__(self, address, model, tls=None, **options):
             super().__init__(model, **{"batch_size": 2, **options})
 
         def _predict(self, signature, inputs, seconds):

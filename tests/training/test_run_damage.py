@@ -106,6 +106,7 @@ def test_the_model_comes_last_and_no_plot_costs_it(tmp_path, monkeypatch):
     model = SimpleNamespace(save=lambda path: path.write_text("weights"))
     fitting.run_dir, fitting._choose = tmp_path, lambda: (model, "the best snapshot")
     fitting.samples, fitting.data = [], SimpleNamespace(tokenizers=None)
+    fitting.experiment = None  # of which no card can be written, which costs no model either
     replace = os.replace
 
     def draw(*_):

@@ -7,12 +7,13 @@
 Each run (a folder that `keras-transformer train` or `distil` has made) is exported for devices as
 the command does it, in each mode, with each beam size, and where it has a shortlist, with and
 without that. CTranslate2 gets the same weights in int8, the same beam size, and the shortlist as
-its vocabulary map. Every system is a process of its own, from text to text: it translates all of
-`--source` for BLEU (sacreBLEU against `--target`) and its peak of memory, and then times rounds of
-the first `--count` sentences, one system after the other, in alternating order. Printed are the
-medians over the rounds, and which systems are on the front: no other has as much BLEU in less time.
-A system of ours is behind CTranslate2 where one of that is at least as good and as fast; exits with
-1 then, or where something was not measured. Nothing else may run on the machine. Linux only.
+its vocabulary map; each ends a beam search by its own default, ours later. Every system is a
+process of its own, from text to text: it translates all of `--source` for BLEU (sacreBLEU against
+`--target`) and its peak of memory, and then times rounds of the first `--count` sentences, one
+system after the other, in alternating order. Printed are the medians over the rounds, and which
+systems are on the front: no other has as much BLEU in less time. A system of ours is behind
+CTranslate2 where one of that is at least as good and as fast; exits with 1 then, or where
+something was not measured. Nothing else may run on the machine. Linux only.
 """
 
 import argparse

@@ -142,7 +142,7 @@ def serve(options):
         for language in each.pair or ():
             check_language(language)
     uvicorn, make_app, limits = _web(options)
-    with _bound(options.host, options.port) as listener:
+    with bound(options.host, options.port) as listener:
         pools = {each.name: _pool(each, options) for each in named}
         app = make_app(
             pools,
@@ -200,15 +200,17 @@ def _pool(named, options):
     return Pool(runners, options.queue)
 
 
-def _bound(host, port):
+def bound(host, port):
     """A socket that is bound, so that a port that is taken is known before models are loaded.
 
     It does not listen: until they are, who connects is refused, and need not wait.
     """
     listener = None
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family)
+        # With the protocol by name: asyncio sends small parts of an answer at once, and not 40 ms
+        # later, on sockets that say that they are TCP's.
+        *kind, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(*kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         return listener

@@ -1,5 +1,6 @@
 """More requests than runners, answers that nobody waits for, and what Prometheus is told."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -13,6 +14,7 @@ from http_service import Capitals, ask, served
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from keras_transformer_runner.server import command
 from keras_transformer_runner.server.fields import Limits
 
 PAIR = dict(source="en", target="de")
@@ -139,3 +141,23 @@ def test_what_prometheus_is_told():
         assert found["characters_total", "en:de"] == 3
         assert found["model", "abc", "en:de", "float32", "translate"] == 1
         assert found["process_resident_memory_bytes",] > 0
+
+
+def test_parts_of_an_answer_are_sent_at_once():
+    """Else the second, the body, waits for the client's delayed word that the first has come."""
+
+    async def option_of_a_connection():
+        accepted = asyncio.get_running_loop().create_future()
+
+        class Connection(asyncio.Protocol):
+            def connection_made(self, transport):
+                accepted.set_result(transport.get_extra_info("socket"))
+
+        with command.bound("127.0.0.1", 0) as listener:
+            server = await asyncio.get_running_loop().create_server(Connection, sock=listener)
+            async with server:
+                with socket.create_connection(listener.getsockname()):
+                    found = await accepted
+                    return found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert asyncio.run(option_of_a_connection())

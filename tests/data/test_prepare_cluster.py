@@ -11,7 +11,7 @@ import pytest
 SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "prepare_cluster.py"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(
     not (importlib.util.find_spec("apache_beam") and importlib.util.find_spec("distributed")),
     reason="needs a cluster: pip install 'apache-beam[dask]'",

@@ -94,7 +94,7 @@ def test_the_taggers_data():
         assert np.all(marks[length:] == norm_study.IGNORED)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_batch_norm_suffers_where_lengths_vary(tmp_path, capsys):
     results = norm_study.main((2, 16), batches=(4,), steps=300, seeds=1, out=tmp_path)
     losses = {line: values[0] for line, values in results[4].items()}
@@ -132,7 +132,7 @@ def test_patches_are_squares_of_four_pixels():
             np.testing.assert_array_equal(patches[:, 4 * row + column], square.reshape(3, 4))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_encoder_reads_digits(capsys):
     assert digits.main() >= 0.97
     assert "of 360 held-out digits" in capsys.readouterr().out

@@ -14,11 +14,14 @@ from keras_transformer_runner import Runner
 
 # Every option is one of the Transformer's tests as well.
 QUICK = "relative, window, pre, batch"
+SLOW = ("like Llama", "alibi, chunk, additive", "like M2M-100 and mBART")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in EXPORTED]
-)
+def marks(name):
+    return [] if name == QUICK else pytest.mark.slow if name in SLOW else pytest.mark.release
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXPORTED])
 def test_every_option_exports(name, tokenizer, tmp_path):
     changes = dict(OPTIONS[name])
     for side in ("encoder", "decoder"):

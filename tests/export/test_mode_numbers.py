@@ -180,7 +180,7 @@ def tiny():
     return model, Calibration(model, [{"source_ids": [7, 300, 3], "target_ids": [2, 9, 5000]}])
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("mode, most", [("int8", 1.12), ("int8_full", 1.14), ("int4", 0.63)])
 def test_bytes_a_parameter_at_the_size_of_the_paper(mode, most, tiny):
     model, calibration = tiny

@@ -112,7 +112,7 @@ def test_tf_models_own_search_is_greedy_or_stops_earlier(searched):
     assert 0 < differing < len(sources)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_base_model_of_the_paper():
     sizes = dict(num_layers=6, num_attention_heads=8, intermediate_size=2048)
     seq2seq = toy_seq2seq(seed=2, width=512, vocab_size=101, **sizes)

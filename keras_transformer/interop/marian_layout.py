@@ -194,7 +194,10 @@ def table_names(sharing: str, arrays: Arrays) -> dict[str, str]:
 
 def _rows(arrays, name):
     """The ids of a table."""
-    return arrays[name].shape[1 if name.endswith("_W") else 0]
+    shape = arrays.peek(name).shape
+    if len(shape) != 2:
+        raise ValueError(f"{name!r} must be a table, of two axes. Received: shape {shape}")
+    return shape[1 if name.endswith("_W") else 0]
 
 
 def fill(model, arrays: Arrays) -> None:

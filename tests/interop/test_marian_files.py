@@ -66,6 +66,8 @@ def test_settings_that_ours_cannot_have(changes, message, vocabulary, tmp_path):
     ("changes", "message"),
     [
         ({"decoder_l2_rnn_Wf": None}, "must hold the tensor 'decoder_l2_rnn_Wf'"),
+        ({"Wemb": None}, "must hold the tensor 'Wemb'"),
+        ({"Wemb": np.ones(3, "float32")}, "'Wemb' must be a table, of two axes. Received: shape"),
         ({"encoder_l3_self_Wq": np.ones((DIM, DIM))}, "others: encoder_l3_self_Wq"),
         ({"decoder_l1_rnn_W": np.ones((DIM, 3), "float32")}, r"'decoder_l1_rnn_W' must have the"),
         ({"decoder_ff_logit_out_b": np.ones((1, 7), "float32")}, "must have 40 numbers. Received"),

@@ -81,7 +81,7 @@ def check_sizes(config: Any, arrays: Mapping[str, Any]) -> None:
         >>> check_sizes(kt.TransformerConfig.preset("tiny", vocab_size=9), {})
         Traceback (most recent call last):
         ValueError: a model's settings must fit its tensors. Received: settings of a model with \
-at least 166,016 weights, tensors with 0
+at least 394,368 weights, tensors with 0
     """
     blocks = config.encoder_layers + config.decoder_layers
     rows = (

@@ -1,7 +1,7 @@
 """Kills commands by signal 9 at random moments, starts two at once, and compares what they leave.
 
     python benchmarks/faults.py --out faults.json [--minutes 20] [--quick] [--jobs 2]
-        [--only COMMAND ...] [--seed 0] [--fresh 0.03]
+        [--only COMMAND ...] [--kills 50] [--pairs 20] [--seed 0] [--fresh 0.03] [--world FOLDER]
 
 Of each of `train`, `prepare`, `translate --output` (with and without `--workers 2`), `export --to
 savedmodel` and `--to litert`, on a corpus and a model of toy size that the script makes itself: at
@@ -19,8 +19,9 @@ are TensorFlow's.
 
 A command is a fork of this process, which has imported TensorFlow and run nothing; `--fresh` is the
 share that are fresh processes. Where namespaces may be made, a third are process 1 of one, as in a
-container. A fork of `translate` takes 64 lines at a time in place of 4,096. Needs Linux. Exits with
-1 if anything but the two counts above is not zero.
+container. A fork of `translate` takes 64 lines at a time in place of 4,096. Many hours go in
+pieces: `--world` keeps the inputs, and `join_faults.py` adds up the figures of runs with different
+seeds. Needs Linux. Exits with 1 if anything but the two counts above is not zero.
 """
 
 import argparse
@@ -68,6 +69,7 @@ def _arguments():
     parser.add_argument("--kills", type=int, help=f"at least, of each; {_KILLS} when left out")
     parser.add_argument("--pairs", type=int, help=f"at least, of each; {_PAIRS} when left out")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--world", type=pathlib.Path, help="where the inputs lie, made if missing")
     parser.add_argument("--fresh", type=float, default=0.03, help="share of fresh processes")
     parser.add_argument("--keep", action="store_true", help="leave the folder of the rounds")
     arguments = parser.parse_args()
@@ -83,7 +85,7 @@ def _arguments():
 def _disturb(arguments, folder):
     """The counts of each command, by name."""
     start = time.monotonic()
-    world = World(folder / "world")
+    world = World(arguments.world or folder / "world")
     measures = {}
     for name in arguments.only:
         reference = folder / "reference" / name.replace(" ", "_")

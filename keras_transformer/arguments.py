@@ -6,6 +6,7 @@ Each check takes the arguments by their names, as keywords.
 import difflib
 import math
 import numbers
+import sys
 
 
 def check_size(*, optional=False, **sizes):
@@ -83,8 +84,15 @@ def check_positive(*, optional=False, **values):
     for name, value in values.items():
         if optional and value is None:
             continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+        if not _is_number(value) or not value > 0:
             raise ValueError(f"`{name}` must be a number above 0. Received: {name}={value!r}")
+
+
+def _is_number(value):
+    """Whether something is a number, and if an integer one that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def check_key_dim(rotary, key_dim):
@@ -162,6 +170,5 @@ def check_buckets(bidirectional, **sizes):
 def check_finite(**values):
     """Raises ValueError unless every named argument is a finite number."""
     for name, value in values.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
+        if not _is_number(value) or not math.isfinite(value):
             raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")

@@ -103,6 +103,7 @@ def test_bos_may_be_the_pad_or_eos(other):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        (dict(norm_epsilon=10**400), "`norm_epsilon` must be a number above 0"),
         (dict(embedding_scale=0), "`embedding_scale` must be a number above 0. Received: .*=0"),
         (dict(embedding_norm=1), "`embedding_norm` must be True or False. Received: .*=1"),
         (

@@ -31,12 +31,16 @@ def note(path):
     return write
 
 
-def take_over(path):
-    """Translates in this process what a child has noted; what cannot be found is left out."""
+def take_over(*paths):
+    """Translates in this process what children have noted; what cannot be found is left out."""
     from tensorflow.python.autograph.core import converter
 
-    with open(path, "rb") as file:
-        noted = set(pickle.load(file))
+    noted = set()
+    for path in paths:
+        with open(path, "rb") as file:
+            noted |= set(pickle.load(file))
+    if not noted:
+        return
     gc.unfreeze()  # or it would not find what there was before the freeze
     codes = _codes()
     for *place, options in noted:

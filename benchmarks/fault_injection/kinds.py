@@ -26,6 +26,7 @@ class Kind:
         until: Function of the same folders that says whether the answer is there before the
             command ends; `None` to wait for its end.
         favourites: Pattern of the files that take half of the cases.
+        only: Pattern of the files that are damaged.
         free: Pattern of files that people may edit: another answer is right there too.
         free_how: A mutation after which another answer is right, whatever the file.
         names: Whether an error must name the file or the folder.
@@ -39,6 +40,7 @@ class Kind:
     answer: object
     until: object = None
     favourites: str = ""
+    only: str = ""
     free: str = "$^"
     free_how: str = ""
     names: bool = True
@@ -49,6 +51,7 @@ class Kind:
         found = (
             path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
         )
+        found = (name for name in found if re.search(self.only, name))
         return sorted(name for name in found if not _SKIPPED.search(name))
 
 
@@ -98,15 +101,16 @@ def _translate(world, folder, results, generator):
 def _run_device(world, folder, results, generator):
     if generator.random() < 0.8:
         return RUNNER, [folder, *_TEXTS]
-    inputs = world.inputs
-    files = ["--source", inputs / "valid.src", "--target", inputs / "valid.tgt"]
-    return CLI, ["evaluate", world.run, *files, "--with", "litert", "--artifact", folder]
+    return _evaluate(world, folder, "litert")
 
 
 def _run_served(world, folder, results, generator):
-    inputs = world.inputs
-    files = ["--source", inputs / "valid.src", "--target", inputs / "valid.tgt"]
-    return CLI, ["evaluate", world.run, *files, "--with", "savedmodel", "--artifact", folder]
+    return _evaluate(world, folder, "savedmodel")
+
+
+def _evaluate(world, artifact, kind):
+    files = ["--source", world.inputs / "valid.src", "--target", world.inputs / "valid.tgt"]
+    return CLI, ["evaluate", world.run, *files, "--with", kind, "--artifact", artifact]
 
 
 def _go_on(world, folder, results, generator):
@@ -145,6 +149,34 @@ def _prepare_with(world, folder, results, generator):
     return _prepare(world, world.corpora, results, generator, tokenizer)
 
 
+def _start_from(world, folder, results, generator):
+    start = ["--set", f"training.start_from={folder}"]
+    return CLI, ["train", world.experiment, results / "run", *start]
+
+
+def _translate_by_shortlist(world, folder, results, generator):
+    return CLI, ["translate", folder, "--shortlist", *_TEXTS]
+
+
+def _run_cached(world, folder, results, generator):
+    return RUNNER, [world.device, *_TEXTS, "--weight-cache", folder]
+
+
+def _compare(world, folder, results, generator):
+    files = [folder / "one.txt", folder / "two.txt.gz", "--target", folder / "references.txt"]
+    return CLI, ["compare", *files, "--samples", 20]
+
+
+def _import(world, folder, results, generator):
+    return CLI, ["import", folder, results / "run"]
+
+
+def _imported(child, folder, results):
+    """All but the model's file, which has a date in it."""
+    paths = sorted((results / "run").glob("*.[jt]*")) if (results / "run").exists() else ()
+    return {path.name: _bytes(path) for path in paths if path.name != "run.json"} or None
+
+
 def _in_results(folder, results):
     return results / "run"
 
@@ -176,5 +208,15 @@ KINDS = {
              _prepare, _prepared, free=r"(?<!\.gz)$", free_how="swapped"),
         Kind("tokenizer", lambda world: world.tokenizers, lambda world: world.tokenizers_other,
              _prepare_with, _prepared, free="."),
+        Kind("start", lambda world: world.run, lambda world: world.other_run, _start_from,
+             _last_epoch(_in_results), _has_epoch(_in_results, 1),
+             favourites=r"model.*\.keras|tokenizer", free=r"experiment\.toml|samples\.txt"),
+        Kind("shortlist", lambda world: world.shortlisted, lambda world: world.run,
+             _translate_by_shortlist, _printed, only=r"shortlist\.npz"),
+        Kind("cache", lambda world: world.cache, lambda world: world.device, _run_cached, _printed),
+        Kind("comparison", lambda world: world.comparison, lambda world: world.comparison_other,
+             _compare, _printed, free="."),
+        Kind("import", lambda world: world.pretrained, lambda world: world.pretrained_other,
+             _import, _imported, favourites=r"\.json|\.spm", free="."),
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A corpus, tokenizers, a trained run and exports, all tiny and made on the spot, by seed."""
+"""A corpus, tokenizers, a trained run and exports, all tiny, by seed: made when asked for, once."""
 
 import functools
 import gzip
@@ -8,10 +8,11 @@ import random
 import shutil
 import time
 
-from fault_injection.children import Child
+from fault_injection import conversions
+from fault_injection.children import CLI, RUNNER, Child
 
-_SYLLABLES = [first + second for first in "bcdfgk" for second in "aeiou"]
-_LIMIT = 300
+SYLLABLES = [first + second for first in "bcdfgk" for second in "aeiou"]
+_LIMIT = 1800
 _FAST = ("training.schedule=inverse_sqrt", "training.learning_rate=0.02")
 
 EXPERIMENT = """\
@@ -52,7 +53,7 @@ class World:
     """Where the inputs of all commands lie. What takes a command to make is made when asked for.
 
     Args:
-        folder: A new folder.
+        folder: A new folder, or one that another `World` has left, whose things are used.
         lines: Of the file to translate.
 
     Attributes:
@@ -60,11 +61,12 @@ class World:
     """
 
     def __init__(self, folder, lines=400):
-        self.folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder).absolute() / f"{lines}-lines"
         self.inputs = self.folder / "inputs"
         self.experiment = self.inputs / "experiment.toml"
         self.lines = self.inputs / "lines.txt"
-        self._write_corpus(lines)
+        self._once("inputs", lambda path: self._write_corpus(lines))
+        conversions.take_over(*(self.folder / "logs").glob("*.conversions"))
 
     # --- Runs, and what is exported from them -------------------------------------------------
 
@@ -107,14 +109,43 @@ class World:
     def served_other(self):
         return self._exported("served_other", self.other_run, "savedmodel")
 
+    @functools.cached_property
+    def shortlisted(self):
+        """A run with a shortlist."""
+
+        def make(path):
+            copy(self.sampled, path)
+            self.call("shortlisted", "shortlist", path, "--references-only")
+
+        return self._once("shortlisted", make)
+
+    @functools.cached_property
+    def cache(self):
+        """Packed weights of `device`."""
+
+        def make(path):
+            self.call("cache", self.device, "bafe", "--weight-cache", path, module=RUNNER)
+
+        return self._once("cache", make)
+
+    @functools.cached_property
+    def pretrained(self):
+        return self._pretrained("pretrained", 0)
+
+    @functools.cached_property
+    def pretrained_other(self):
+        return self._pretrained("pretrained_other", 1)
+
     # --- Texts, tokenizers, shards, parts -----------------------------------------------------
 
     @functools.cached_property
     def tokenizer(self):
-        path = self.inputs / "joint.model"
         files = [self.inputs / "train.src", self.inputs / "train.tgt"]
-        self.call("tokenizer", "tokenizer", path, "--input", *files, "--set", "vocab_size=50")
-        return path
+
+        def make(path):
+            self.call("joint.model", "tokenizer", path, "--input", *files, "--set", "vocab_size=50")
+
+        return self._once("joint.model", make)
 
     @functools.cached_property
     def tokenizers(self):
@@ -139,6 +170,14 @@ class World:
     @functools.cached_property
     def corpora_other(self):
         return self._corpora("corpora_other", "valid")
+
+    @functools.cached_property
+    def comparison(self):
+        return self._comparison("comparison", "train")
+
+    @functools.cached_property
+    def comparison_other(self):
+        return self._comparison("comparison_other", "valid")
 
     @functools.cached_property
     def experiments(self):
@@ -168,19 +207,34 @@ class World:
 
     # --- How ----------------------------------------------------------------------------------
 
-    def call(self, name, *argv):
+    def call(self, name, *argv, module=CLI):
         """Runs a command that must succeed."""
-        child = Child(argv, self.folder / "logs" / name, learn=True)
+        child = Child(argv, self.folder / "logs" / name, module=module, learn=True)
         if child.learnt(_LIMIT) != 0:
             raise RuntimeError(f"{argv} must succeed. Received: {child.code}, {child.err[-2000:]}")
 
-    def _trained(self, name, *options):
-        path = self.folder / name
-        self.call(name, "train", self.experiment, path, *_set(options))
+    def _once(self, name, make):
+        """The path of what `make(path)` makes, which an earlier process may have done."""
+        path, made = self.folder / name, self.folder / "made" / name
+        if made.exists():
+            return path
+        if path.is_dir():
+            shutil.rmtree(path)
+        make(path)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.touch()
         return path
 
+    def _trained(self, name, *options):
+        def make(path):
+            self.call(name, "train", self.experiment, path, *_set(options))
+
+        return self._once(name, make)
+
     def _interrupted(self, name, *options):
-        path = self.folder / name
+        return self._once(name, lambda path: self._interrupt(name, path, *options))
+
+    def _interrupt(self, name, path, *options):
         argv = ["train", self.experiment, path, *_set(options)]
         child = Child(argv, self.folder / "logs" / name)
         metrics = path / "metrics.jsonl"
@@ -193,47 +247,76 @@ class World:
         child.kill()
         if (path / "model.keras").exists():
             raise RuntimeError("a run must be killed before it ends; this one was too fast")
-        return path
 
     def _exported(self, name, run, form):
-        path = self.folder / name
         samples = self.inputs / "samples.txt"
-        self.call(name, "export", run, path, "--to", form, "--samples", samples)
-        return path
+
+        def make(path):
+            self.call(name, "export", run, path, "--to", form, "--samples", samples)
+
+        return self._once(name, make)
 
     def _prepared(self, name, source):
-        path = self.folder / name
-        self.call(name, "prepare", path, "--source", self.inputs / source, "--shards", "3",
-                  "--tokenizer", self.tokenizer, "--max-length", "16")  # fmt: skip
-        return path
+        def make(path):
+            self.call(name, "prepare", path, "--source", self.inputs / source, "--shards", "3",
+                      "--tokenizer", self.tokenizer, "--max-length", "16")  # fmt: skip
+
+        return self._once(name, make)
 
     def _tokenizers(self, name, source):
-        path = self.folder / name
         options = (("joint.model", ["vocab_size=40"]), ("table.json", ["type=vocabulary"]))
-        for file, values in options:
-            self.call(
-                name, "tokenizer", path / file, "--input", self.inputs / source, *_set(values)
-            )
-        return path
+
+        def make(path):
+            for file, values in options:
+                inputs = ["--input", self.inputs / source]
+                self.call(name, "tokenizer", path / file, *inputs, *_set(values))
+
+        return self._once(name, make)
 
     def _corpora(self, name, stem):
-        path = self.folder / name
+        return self._once(name, lambda path: self._write_corpora(path, stem))
+
+    def _write_corpora(self, path, stem):
         path.mkdir()
         for end in ("src", "tgt", "tsv", "jsonl"):
             shutil.copyfile(self.inputs / f"{stem}.{end}", path / f"train.{end}")
         with gzip.GzipFile(path / "packed.tsv.gz", "wb", mtime=0) as file:
             file.write((path / "train.tsv").read_bytes())
-        return path
+
+    def _pretrained(self, name, seed):
+        from fault_injection.readers import READERS
+
+        def make(path):
+            path.mkdir()
+            READERS["import marian"].make(path, seed)
+
+        return self._once(name, make)
+
+    def _comparison(self, name, stem):
+        """Two files of translations, one packed, and their references."""
+
+        def make(path):
+            path.mkdir()
+            references = (self.inputs / f"{stem}.tgt").read_text().splitlines()
+            _write(path / "references.txt", references)
+            _write(path / "one.txt", references[1:] + references[:1])
+            with gzip.GzipFile(path / "two.txt.gz", "wb", mtime=0) as file:
+                file.write("".join(f"{line} ba\n" for line in references).encode())
+
+        return self._once(name, make)
 
     def _experiments(self, name, text):
-        path = self.folder / name
-        path.mkdir()
-        (path / "experiment.toml").write_text(text)
-        return path
+        def make(path):
+            path.mkdir()
+            (path / "experiment.toml").write_text(text)
+
+        return self._once(name, make)
 
     def _part(self, name, run, source):
         """A translation that was killed after its third part."""
-        path = self.folder / name
+        return self._once(name, lambda path: self._write_part(name, path, run, source))
+
+    def _write_part(self, name, path, run, source):
         path.mkdir()
         child = Child(
             ["translate", run, "--input", source, "--output", path / "out.txt"],
@@ -245,14 +328,19 @@ class World:
         child.kill()
         if not note.exists():
             raise RuntimeError("a translation must be killed on its way; this one was too fast")
-        return path
 
     def _write_corpus(self, lines):
         self.inputs.mkdir(parents=True)
         generator = random.Random(7)
-        for name, pairs in (("train", 160), ("valid", 17), ("lines", lines), ("other", lines)):
+        for name, pairs in (
+            ("train", 160),
+            ("valid", 17),
+            ("lines", lines),
+            ("other", lines),
+            ("few", 3),
+        ):
             sentences = [
-                [generator.choice(_SYLLABLES) for _ in range(generator.randint(1, 5))]
+                [generator.choice(SYLLABLES) for _ in range(generator.randint(1, 5))]
                 for _ in range(pairs)
             ]
             sources = [" ".join(words) for words in sentences]

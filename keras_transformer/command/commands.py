@@ -107,7 +107,11 @@ def import_model(arguments):
     samples = listed_lines(arguments.samples) or ()
     if arguments.samples is not None and not samples:
         raise ValueError(f"--samples must have a line. Received: {arguments.samples} is empty")
-    if not is_marian(arguments.folder):
+    if is_marian(arguments.folder):
+        from keras_transformer.interop.marian import Opened
+
+        Opened.read(pathlib.Path(arguments.folder), **options)
+    else:
         from keras_transformer.interop.hugging_face import Checkpoint, tokenizers_of
 
         tokenizers_of(Checkpoint.open(arguments.folder), **options)

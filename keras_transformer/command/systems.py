@@ -93,7 +93,9 @@ def _kind(path):
         return "litert"
     version = newest_version(folder)
     if (version / "saved_model.pb").is_file():
-        signatures = _json(version / DESCRIPTION).get("signatures", {"translate": None})
+        signatures = _json(version / DESCRIPTION).get("signatures")
+        if not isinstance(signatures, dict):  # of an old export; a damaged file is told when loaded
+            signatures = {"translate": None}
         _check_translates(path, "translate" in signatures, ", ".join(signatures))
         return "savedmodel"
     raise ValueError(f"`compare` takes {_WHAT}. Received: {received(path)}")

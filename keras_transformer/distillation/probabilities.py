@@ -1,5 +1,6 @@
 """The teachers' probabilities of the pairs that a student learns from, in shards."""
 
+import contextlib
 import functools
 
 import keras
@@ -10,7 +11,7 @@ from keras_transformer.data.scored import probabilities_file
 from keras_transformer.data.tokenized import tokenize_corpus
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer_runner.atomic import write_file
-from keras_transformer_runner.integrity import checksum
+from keras_transformer_runner.integrity import check_sealed_file, checksum, seal_file
 
 _PAIRS = 4096  # of a shard
 _ROWS = 64  # of a batch
@@ -19,7 +20,7 @@ _ROWS = 64  # of a batch
 def write_probabilities(folder, translator, corpus, *, top_k, max_length):
     """Writes the most probable ids of each target position, by teachers that see what is before.
 
-    A shard that is there is kept: an interrupted call goes on.
+    A whole shard of these pairs that is there is kept: an interrupted call goes on.
 
     Args:
         folder: The folder of `distil`.
@@ -54,9 +55,10 @@ def write_probabilities(folder, translator, corpus, *, top_k, max_length):
     files = []
     for number, first in enumerate(range(0, len(pairs), _PAIRS)):
         path = folder / probabilities_file(number)
-        if not path.exists():
+        owner = f"{number} of {pairs.fingerprint}"
+        if not _is_whole(path, owner):
             arrays = _shard(pairs, range(first, min(first + _PAIRS, len(pairs))), run, model.config)
-            write_file(path, lambda temporary, arrays=arrays: np.savez(temporary, **arrays))
+            write_file(path, functools.partial(_save, arrays, owner))
         files.append(checksum(path))
     return {
         "top_k": top_k,
@@ -64,6 +66,19 @@ def write_probabilities(folder, translator, corpus, *, top_k, max_length):
         "tokenizers": [each.fingerprint for each in tokenizers],
         "files": files,
     }
+
+
+def _is_whole(path, owner):
+    """Whether a shard is there, as it was written, and of these pairs."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        check_sealed_file(path, "it is made again", owner=owner)
+        return True
+    return False
+
+
+def _save(arrays, owner, path):
+    np.savez(path, **arrays)
+    seal_file(path, owner)
 
 
 def _most_probable(model, top_k, source_ids, target_ids):

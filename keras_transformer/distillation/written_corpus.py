@@ -23,7 +23,7 @@ from keras_transformer.distillation.teachers import Teachers
 from keras_transformer.experiment.corpora import open_part
 from keras_transformer.experiment.data_sections import DataSection
 from keras_transformer_runner.atomic import locked, write_file, write_text
-from keras_transformer_runner.integrity import checksum, sealed
+from keras_transformer_runner.integrity import check_file, checksum, sealed
 from keras_transformer_runner.streams import log
 
 SOURCES_FILE = "sources.jsonl"
@@ -68,7 +68,8 @@ def write_corpus(
             differs.
         FileNotFoundError: if a corpus is missing.
         TargetInUseError: if another process is writing there.
-        ValueError: if a corpus is not usable, or has no source to translate.
+        ValueError: if a corpus is not usable, or has no source to translate, or what an earlier
+            call has left is damaged.
 
     Example (`student` is an `Experiment`):
         >>> from keras_transformer.distillation import Teachers, write_corpus
@@ -84,7 +85,8 @@ def write_corpus(
         if options.top_k is not None:
             _check_for_probabilities(data, teachers)
             job["max_length"] = data.max_length
-        if _is_done(folder, job):
+        begun = _begun(folder, job)
+        if begun.get("parts"):
             log(f"{folder} holds what the teachers have written")
             return folder
         folder.mkdir(exist_ok=True)
@@ -93,13 +95,13 @@ def write_corpus(
         translator, translates = None, options.translates and not _is_translated(folder)
         if translates:
             translator = make()  # what is wrong with the teachers is told before the note is there
-        _write_note(folder, job, len(index), ())
-        if translates:
+            _write_note(folder, job, len(index), ())
             if beam_options is not None:
                 _translate_with_beam(folder, options, make, beam_options)
             else:
                 with _several(translator, make, workers) as several:
                     _translate(folder, options, job, several, len(index))
+        _write_note(folder, job, len(index), (), **_translated(folder, options, begun, translates))
         parts, more = _write_pairs(folder, corpora, index, options), {}
         if options.top_k is not None:
             more = _probabilities(folder, translator or make(), options, data.max_length)
@@ -158,13 +160,13 @@ def _check_same(folder, found, job):
         )
 
 
-def _is_done(folder, job):
-    """Whether all is written; `False` too where nothing is."""
+def _begun(folder, job):
+    """What the note says, with `parts` where all is written; nothing where there is none."""
     if not (folder / NOTE_FILE).exists():
-        return False
+        return {}
     note = read_note(folder)
     _check_same(folder, note["job"], json.loads(json.dumps(job)))
-    return bool(note["parts"])
+    return note
 
 
 def _write_note(folder, job, sources, parts, **more):
@@ -221,6 +223,16 @@ def _write_sources(folder, corpora):
 def _is_translated(folder):
     output = folder / TRANSLATIONS_FILE
     return output.exists() and not output.with_name(f"{output.name}.part.json").exists()
+
+
+def _translated(folder, options, begun, are_new):
+    """What the note says of the translations, which an earlier call may have made."""
+    if not options.translates:
+        return {}
+    path, known = folder / TRANSLATIONS_FILE, begun.get("translations")
+    if known is not None and not are_new:
+        check_file(path, known, NOTE_FILE)
+    return {"translations": checksum(path)}
 
 
 def _form(options):

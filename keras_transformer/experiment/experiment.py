@@ -1,7 +1,9 @@
 """An experiment: everything that `train` needs to know, read from one TOML file."""
 
 import dataclasses
+import math
 import os
+import sys
 import tomllib
 import typing
 from pathlib import Path
@@ -25,6 +27,8 @@ from keras_transformer_runner.tokenizers.base import SpecialIds
 
 # Fields of the model that the tokenizer decides.
 _FROM_TOKENIZER = ("vocab_size", "target_vocab_size", *SpecialIds._fields)
+# What may be infinite: no end, and corpora as often as each other.
+_ENDLESS = ("training.max_minutes", "data.temperature")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -306,11 +310,18 @@ def _checked(name, value, kind):
             return tuple(value)
         of = {int: "integers", str: "strings"}[item]
         raise ValueError(f"`{name}` must be a list of {of}. Received: {value!r}")
-    if kinds[0] is float and type(value) is int:
-        return float(value)
+    if kinds[0] is float and type(value) in (int, float):
+        return _float(name, value)
     if type(value) is not kinds[0]:
         raise ValueError(f"`{name}` must be of type {kinds[0].__name__}. Received: {value!r}")
     return value
+
+
+def _float(name, value):
+    is_finite = abs(value) <= sys.float_info.max  # an integer of any size can be compared
+    if not is_finite and (value != math.inf or name not in _ENDLESS):
+        raise ValueError(f"`{name}` must be a finite number. Received: {value!r:.30}")
+    return float(value)
 
 
 def _resolve_paths(name, section, folder):

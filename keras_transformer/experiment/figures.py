@@ -1,13 +1,13 @@
 """The best figures of a run, from its `metrics.jsonl`."""
 
 import json
-import math
 
 _FIGURES = {
     "validation loss": ("val_loss", min),
     "validation BLEU, greedy": ("val_bleu", max),
     "validation chrF, greedy": ("val_chrf", max),
 }
+_LARGEST = 1e300  # in a damaged file an integer may be beyond what a float holds
 
 
 def best_figures(path):
@@ -38,4 +38,4 @@ def _records(path):
 
 def _is_number(record, key):
     value = record.get(key)
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < _LARGEST

@@ -14,7 +14,13 @@ from keras_transformer.experiment.run_folder import (
 )
 from keras_transformer.presets.record import MODEL_FILE
 from keras_transformer_runner.atomic import TargetInUseError, check_unheld, write_text
-from keras_transformer_runner.integrity import check_seal, read_json, sealed
+from keras_transformer_runner.integrity import (
+    check_file,
+    check_seal,
+    checksum,
+    read_json,
+    sealed,
+)
 
 STOP_FILE = "stop"
 AFTER_EPOCH, NOW = "after this epoch", "now"
@@ -31,7 +37,7 @@ class Extension(NamedTuple):
         """The extension of the run in a folder, or `None`.
 
         Raises:
-            ValueError: if its file is damaged.
+            ValueError: if its file is damaged, or of another run.
         """
         path = Path(run_dir) / EXTENSION_FILE
         if not path.exists():
@@ -39,6 +45,8 @@ class Extension(NamedTuple):
         kinds = dict.fromkeys(cls._fields, int)
         record = read_json(path, "the extension of a run", kinds)
         check_seal(path, record)
+        if "experiment" in record:  # the first extensions did not say of which run they are
+            check_file(path.with_name(EXPERIMENT_FILE), record["experiment"], EXTENSION_FILE)
         return cls(*(record[name] for name in kinds))
 
     @classmethod
@@ -52,7 +60,8 @@ class Extension(NamedTuple):
         """Makes a finished run an unfinished one, which goes on however often it is killed."""
         if (Path(run_dir) / MODEL_FILE).exists():  # an end that was asked of what is finished
             (Path(run_dir) / STOP_FILE).unlink(missing_ok=True)
-        text = json.dumps(sealed(self._asdict()), indent=2) + "\n"
+        of_run = {"experiment": checksum(Path(run_dir) / EXPERIMENT_FILE)}
+        text = json.dumps(sealed({**self._asdict(), **of_run}), indent=2) + "\n"
         write_text(Path(run_dir) / EXTENSION_FILE, text)
         (Path(run_dir) / MODEL_FILE).unlink(missing_ok=True)
 

@@ -82,6 +82,18 @@ class Arrays(Mapping[str, np.ndarray]):
         Raises:
             ValueError: if there is none, it was taken before, or its part of the file is damaged.
         """
+        found = self.peek(name)
+        if name in self._used:
+            raise ValueError(f"a tensor must be taken once. Received twice: {name!r}")
+        self._used.add(name)
+        return found
+
+    def peek(self, name: str) -> np.ndarray:
+        """The array `name`, which does not count as used.
+
+        Raises:
+            ValueError: if there is none, or its part of the file is damaged.
+        """
         if name not in self._readers:
             near = difflib.get_close_matches(name, self._readers, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -89,9 +101,6 @@ class Arrays(Mapping[str, np.ndarray]):
                 f"a checkpoint must hold the tensor {name!r}. Received: {self._origin}, "
                 f"{len(self)} tensors without it.{hint}"
             )
-        if name in self._used:
-            raise ValueError(f"a tensor must be taken once. Received twice: {name!r}")
-        self._used.add(name)
         return self[name]
 
     def unused(self) -> list[str]:

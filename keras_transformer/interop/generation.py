@@ -100,7 +100,7 @@ def _check_ids(config, generation):
 def _left(settings):
     for name, off in _OFF.items():
         value = settings.values.get(name)
-        if value not in (None, off) and not (name == "prefix" and not value.strip()):
+        if value not in (None, off) and not (name == "prefix" and not str(value).strip()):
             yield f"{name} = {value!r}: ours has no such option, or is to be asked for by name"
 
 
@@ -140,7 +140,7 @@ class _Options:
         if size == 1:
             return {}
         stopping = self.settings.take("early_stopping", False, None)
-        if stopping not in _STOPPING:
+        if stopping not in [*_STOPPING]:  # which takes what cannot be a key, such as a list
             raise ValueError(
                 f"{self.settings.origin}: `early_stopping` must be one of {tuple(_STOPPING)}. "
                 f"Received: {stopping!r}"

@@ -15,7 +15,7 @@ from keras_transformer.interop import bart_layout, t5_layout
 from keras_transformer.interop.arrays import Arrays, read_arrays
 from keras_transformer.interop.generation import Generation, read_generation
 from keras_transformer.interop.pretrained import Pretrained, Report
-from keras_transformer.interop.settings import Settings
+from keras_transformer.interop.settings import Settings, check_sizes, reading
 from keras_transformer.interop.tokenizers import ReadTokenizers, read_tokenizers
 from keras_transformer.presets.card_file import stated
 from keras_transformer_runner.tokenizers.base import SpecialIds
@@ -67,6 +67,11 @@ class Checkpoint:
         folder = Path(folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"a checkpoint must be a folder. Received: {folder}")
+        with reading(folder):
+            return cls._read(folder)
+
+    @classmethod
+    def _read(cls, folder):
         settings = Settings.load(folder / "config.json")
         said = Settings.load(folder / "generation_config.json", optional=True)
         kind = settings.take("model_type", kind=str)
@@ -82,7 +87,9 @@ class Checkpoint:
             fields["output_bias"] = True
         settings.check_all_read()
         said.check_all_read()
-        return cls(folder, kind, TransformerConfig.from_dict(fields), arrays, generation)
+        config = TransformerConfig.from_dict(fields)
+        check_sizes(config, arrays)
+        return cls(folder, kind, config, arrays, generation)
 
     def settings(self) -> dict[str, Any]:
         """The content of `config.json`."""
@@ -100,6 +107,11 @@ class Checkpoint:
         from keras_transformer.models import Transformer
 
         model = Transformer(self.config, dtype=dtype)
+        with reading(self.folder):
+            self._fill(model)
+        return model
+
+    def _fill(self, model):
         if self.kind in _T5:
             t5_layout.fill(model, self.arrays)
         else:
@@ -115,7 +127,6 @@ class Checkpoint:
             bias = np.array(output.output_bias)
             bias[list(self.generation.impossible_ids)] = _IMPOSSIBLE
             output.output_bias.assign(bias)
-        return model
 
 
 def check_kind(kind: str) -> None:
@@ -167,7 +178,7 @@ def from_hugging_face(
     checkpoint = Checkpoint.open(folder)
     tokenizers = tokenizers_of(checkpoint, source_language, target_language)
     model = checkpoint.model(dtype)
-    return Pretrained(
+    found = Pretrained(
         model=model,
         tokenizer=tokenizers.source,
         target_tokenizer=tokenizers.target,
@@ -175,7 +186,9 @@ def from_hugging_face(
         report=_report(checkpoint, tokenizers, model.count_params()),
         origin=f"{checkpoint.folder.resolve().name} ({checkpoint.kind})",
         licence=stated(checkpoint.folder)[0],
-    ).checked()
+    )
+    with reading(checkpoint.folder):
+        return found.checked()
 
 
 def tokenizers_of(
@@ -186,6 +199,11 @@ def tokenizers_of(
     Raises:
         FileNotFoundError, ValueError: as `read_tokenizers`, or if they do not fit the model.
     """
+    with reading(checkpoint.folder):
+        return _tokenizers_of(checkpoint, source_language, target_language)
+
+
+def _tokenizers_of(checkpoint, source_language, target_language):
     found = read_tokenizers(
         checkpoint.folder,
         checkpoint.settings(),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.decoding.shortlist import Shortlist
+from keras_transformer.interop.settings import reading
 from keras_transformer_runner.lines import read_lines
 
 _MOST_FREQUENT = 2**24  # more than any vocabulary has
@@ -45,7 +46,7 @@ class LexicalShortlist:
     """
 
     def __init__(self, path: os.PathLike | str, *, joint_vocabulary: bool = True):
-        content = Path(path).read_bytes()
+        self._path, content = Path(path), Path(path).read_bytes()
         if len(content) < 8 * _HEADER or int.from_bytes(content[:8], "little") != _MAGIC:
             raise ValueError(
                 f"`path` must be a binary lexical shortlist of Marian's. Received: {path}"
@@ -89,16 +90,17 @@ class LexicalShortlist:
         count = len(self._starts) - 1
         if count > source_size:
             raise ValueError(
-                f"the shortlist must be for at most {source_size} source ids. Received: {count}"
+                f"{self._path} must be for at most {source_size} source ids. Received: {count}"
             )
         bounds = zip(self._starts[:-1], self._starts[1:], strict=True)
         lists = [self._ids[start:end].astype("int64") for start, end in bounds]
-        return Shortlist(
-            range(min(self._frequent, target_size)),
-            [*lists, *[[]] * (source_size - count)],
-            target_size=target_size,
-            joint=self.joint_vocabulary,
-        )
+        with reading(self._path):
+            return Shortlist(
+                range(min(self._frequent, target_size)),
+                [*lists, *[[]] * (source_size - count)],
+                target_size=target_size,
+                joint=self.joint_vocabulary,
+            )
 
 
 def is_binary(path: os.PathLike | str) -> bool:
@@ -140,6 +142,8 @@ def read_lex(path: os.PathLike | str, source_pieces, target_pieces) -> tuple[np.
         try:
             target, source, probability = line.split()
             probability = float(probability)
+            if not 0 <= probability < float("inf"):
+                raise ValueError("a probability must be a finite number of at least 0")
         except ValueError as error:
             raise ValueError(
                 "a line of a lexicon must be a target, a source and a probability. "

@@ -15,7 +15,7 @@ from keras_transformer.interop import marian_layout
 from keras_transformer.interop.arrays import Arrays, content_of, read_arrays
 from keras_transformer.interop.marian_yaml import read_settings, read_vocabulary
 from keras_transformer.interop.pretrained import Pretrained, Report
-from keras_transformer.interop.settings import Settings
+from keras_transformer.interop.settings import Settings, check_sizes, reading
 from keras_transformer.interop.tokenizers import MARIAN_LANGUAGE, marian_prefix
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 from keras_transformer_runner.tokenizers.base import SpecialIds
@@ -95,34 +95,67 @@ def from_marian(
         >>> pretrained.translator().translate(["Guten Tag!"])  # doctest: +SKIP
         ['Good day!']
     """
-    from keras_transformer.models import Transformer
+    path = Path(path)
+    opened = Opened.read(path, vocabularies, source_language, target_language)
+    from keras_transformer.models import Transformer  # which loads Keras
 
-    files = _Files.of(Path(path), vocabularies)
-    arrays = read_arrays(files.model)
-    settings = _settings_of(arrays)
-    fields = marian_layout.config_fields(settings, arrays)
-    settings.check_all_read(marian_layout.MEANINGLESS)
-    sides = [_read_vocabulary(*pair) for pair in files.vocabularies]
-    eos_id, unk_id = _special_ids(sides)
-    config = TransformerConfig.from_dict({**fields, "eos_id": eos_id, "unk_id": unk_id})
-    prefix_ids = marian_prefix(sides[0].ids, source_language, target_language)
-    tokenizers = _tokenizers(sides, config, files.vocabularies)
-    section, left = _search(files.decoder, unk_id)
-    model = Transformer(config, dtype=dtype)
-    marian_layout.fill(model, arrays)
-    if unused := arrays.unused():
-        raise ValueError(
-            "each tensor of a model must be one that ours has. Received "
-            f"{len(unused)} others: {', '.join(sorted(unused)[:5])}"
-        )
-    return Pretrained(
-        model=model,
-        tokenizer=tokenizers[0].with_prefix(prefix_ids) if prefix_ids else tokenizers[0],
-        target_tokenizer=tokenizers[1],
-        search=section.search(),
-        report=_report(config, arrays, section, left),
-        origin=f"{files.model.name} (Marian)",
-    ).checked()
+    model = Transformer(opened.config, dtype=dtype)
+    with reading(path):
+        marian_layout.fill(model, opened.arrays)
+        if unused := opened.arrays.unused():
+            raise ValueError(
+                "each tensor of a model must be one that ours has. Received "
+                f"{len(unused)} others: {', '.join(sorted(unused)[:5])}"
+            )
+        source, target = opened.tokenizers
+        return Pretrained(
+            model=model,
+            tokenizer=source,
+            target_tokenizer=target,
+            search=opened.section.search(),
+            report=_report(opened.config, opened.arrays, opened.section, opened.left),
+            origin=f"{opened.name} (Marian)",
+        ).checked()
+
+
+class Opened(NamedTuple):
+    """A model of Marian's, read as far as that needs no Keras.
+
+    Example:
+        >>> from keras_transformer.interop.marian import Opened
+        >>> Opened.read(Path("student.deen")).config.decoder_recurrence  # doctest: +SKIP
+        'ssru'
+    """
+
+    name: str
+    config: TransformerConfig
+    arrays: Arrays
+    tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer]
+    section: DecodingSection
+    left: list[str]
+
+    @classmethod
+    def read(cls, path: Path, vocabularies=None, source_language=None, target_language=None):
+        """Reads the settings and the vocabularies, and opens the weights; see `from_marian`."""
+        with reading(path):
+            return cls._read(path, vocabularies, source_language, target_language)
+
+    @classmethod
+    def _read(cls, path, vocabularies, source_language, target_language):
+        files = _Files.of(path, vocabularies)
+        arrays = read_arrays(files.model)
+        settings = _settings_of(arrays)
+        fields = marian_layout.config_fields(settings, arrays)
+        settings.check_all_read(marian_layout.MEANINGLESS)
+        sides = [_read_vocabulary(*pair) for pair in files.vocabularies]
+        eos_id, unk_id = _special_ids(sides)
+        config = TransformerConfig.from_dict({**fields, "eos_id": eos_id, "unk_id": unk_id})
+        check_sizes(config, arrays)
+        prefix_ids = marian_prefix(sides[0].ids, source_language, target_language)
+        source, target = _tokenizers(sides, config, files.vocabularies)
+        source = source.with_prefix(prefix_ids) if prefix_ids else source
+        section, left = _search(files.decoder, unk_id)
+        return cls(files.model.name, config, arrays, (source, target), section, left)
 
 
 def _settings_of(arrays: Arrays):
@@ -257,14 +290,14 @@ def _tokenizers(sides, config, files) -> list[SentencePieceTokenizer]:
 def _search(decoder, unk_id):
     """The section `[decoding]` of a `decoder.yml`, and lines about what is not in it."""
     size = decoder.take("beam-size", 1)
-    penalty = decoder.take("normalize", 0.0, None)
+    penalty = decoder.take("normalize", 0.0, float)
     decoder.must_be(**{"word-penalty": 0, "n-best": False, "output-sampling": False})
     options, left = {}, []
     if not decoder.take("allow-unk", False, bool):
         options["forbidden_ids"] = (unk_id,)
-    if size > 1:
+    if size != 1:
         options["beam_size"] = size
-        options["length_penalty"] = float(penalty)
+        options["length_penalty"] = penalty
         options.update(length_normalization="power", candidates="joint")
         options["stopping"] = "first_finished"
         left.append("a beam that loses a place with each finished hypothesis: ours keeps its size")

@@ -99,7 +99,7 @@ else otherwise. Received: 's2s'
 def _chosen(settings, name, choices, default=None):
     """What a word stands for."""
     value = settings.take(name, default, None)
-    if value not in choices:
+    if value not in [*choices]:  # which takes what cannot be a key, such as a list
         raise ValueError(
             f"{settings.origin}: `{name}` must be one of {tuple(choices)}. Received: {value!r}"
         )
@@ -142,9 +142,14 @@ def _decoder(settings):
     recurrence = _chosen(settings, "transformer-decoder-autoreg", choices, "self-attention")
     if recurrence is not None:
         settings.must_be(**{"dec-cell": recurrence})
-    last = settings.take("dec-depth")
-    layers = {**{number: number for number in range(1, last + 1)}, "last": last}
-    layer = _chosen(settings, "transformer-guided-alignment-layer", layers, "last")
+    last, name = settings.take("dec-depth"), "transformer-guided-alignment-layer"
+    layer = settings.take(name, "last", None)
+    layer = last if layer == "last" else layer
+    if type(layer) is not int or not 1 <= layer <= last:
+        raise ValueError(
+            f"{settings.origin}: `{name}` must be a block of the decoder, from 1 to {last}, or "
+            f"'last'. Received: {layer!r}"
+        )
     return {"decoder_recurrence": recurrence, "alignment_layer": layer - 1, "alignment_head": 0}
 
 
@@ -189,7 +194,10 @@ def table_names(sharing: str, arrays: Arrays) -> dict[str, str]:
 
 def _rows(arrays, name):
     """The ids of a table."""
-    return arrays[name].shape[1 if name.endswith("_W") else 0]
+    shape = arrays.peek(name).shape
+    if len(shape) != 2:
+        raise ValueError(f"{name!r} must be a table, of two axes. Received: shape {shape}")
+    return shape[1 if name.endswith("_W") else 0]
 
 
 def fill(model, arrays: Arrays) -> None:

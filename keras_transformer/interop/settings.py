@@ -1,7 +1,8 @@
 """The settings of a checkpoint, of which each must be understood or known not to matter."""
 
+import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,62 @@ _IMPLIED = {
     "quantization_config": None,
 }
 _NOTHING = object()
+
+
+@contextlib.contextmanager
+def reading(place: Path) -> Iterator[None]:
+    """Has an error about what is in a folder or a file name it.
+
+    Args:
+        place: The folder or the file.
+
+    Raises:
+        ValueError: for a `ValueError` or a `TypeError` that does not name it.
+
+    Example:
+        >>> from keras_transformer.interop.settings import reading
+        >>> with reading("opus-mt-de-en"):
+        ...     int("x")
+        Traceback (most recent call last):
+        ValueError: opus-mt-de-en: invalid literal for int() with base 10: 'x'
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if str(place) in str(error):
+            raise
+        raise ValueError(f"{place}: {error}") from error
+
+
+def check_sizes(config: Any, arrays: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` for a model with more weights than its checkpoint, before it is made.
+
+    Args:
+        config: Its `TransformerConfig`.
+        arrays: The arrays of the checkpoint by name.
+
+    Example:
+        >>> from keras_transformer.interop.settings import check_sizes
+        >>> check_sizes(kt.TransformerConfig.preset("tiny", vocab_size=9), {})
+        Traceback (most recent call last):
+        ValueError: a model's settings must fit its tensors. Received: settings of a model with \
+at least 394,368 weights, tensors with 0
+    """
+    blocks = config.encoder_layers + config.decoder_layers
+    rows = (
+        max(config.vocab_size, config.target_size)
+        + blocks * (config.intermediate_dim + config.num_heads * config.head_key_dim)
+        + (config.max_positions or 0)
+    )
+    least = config.model_dim * rows
+    if config.positions == "relative":
+        least += config.relative_buckets * config.num_heads
+    found = sum(array.size for array in arrays.values())
+    if least > found:
+        raise ValueError(
+            "a model's settings must fit its tensors. Received: settings of a model with at least "
+            f"{least:,} weights, tensors with {found:,}"
+        )
 
 
 class Settings:

@@ -61,5 +61,5 @@ def load_tokenizer(path: os.PathLike | str) -> Tokenizer:
         if content.startswith(b"{"):  # no SentencePiece model does: its first tag is 0x0a
             return from_fields(json.loads(content))
         return SentencePieceTokenizer(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error

@@ -335,7 +335,7 @@ def from_fields(fields):
     """
     fields = dict(fields)
     version, kind = fields.pop("format", None), fields.pop("type", None)
-    if version != _FORMAT or kind not in _KINDS:
+    if version != _FORMAT or kind not in [*_KINDS]:  # which takes what cannot be a key too
         raise ValueError(
             f"a tokenizer's file must have format {_FORMAT} and one of the types {list(_KINDS)}. "
             f"Received: format={version!r}, type={kind!r}"

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from keras_transformer.command import cli, compare
+from keras_transformer.command.systems import find_systems
 from keras_transformer.experiment import load_run
 
 
@@ -114,6 +115,8 @@ def test_what_does_not_translate(fails, files, tmp_path, signature):
     for folder in (device, tmp_path / "served"):
         line = fails("compare", bad, folder, "--source", source, "--target", target)
         assert f"whose model has the signatures {signature} and does not translate" in line
+    (served / "serving.json").write_text('{"signatures": 5}')  # whoever loads it tells the damage
+    assert [each.kind for each in find_systems([tmp_path / "served"])] == ["savedmodel"]
     classifier = tmp_path / "preset"
     classifier.mkdir()
     (classifier / "config.json").write_text("{}")

@@ -85,7 +85,10 @@ def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_
     assert rows == 4
 
 
-def test_an_interrupted_call_keeps_its_shards(teachers, experiment, tmp_path, monkeypatch):
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_interrupted_call_keeps_its_whole_shards(
+    teachers, experiment, tmp_path, monkeypatch, damaged
+):
     monkeypatch.setattr(probabilities, "_PAIRS", 2)
     calls = []
 
@@ -103,8 +106,14 @@ def test_an_interrupted_call_keeps_its_shards(teachers, experiment, tmp_path, mo
         write_corpus(teachers, experiment.data, folder, options=OPTIONS)
     with pytest.raises(ValueError, match="`data.distilled` must be finished"):
         open_distilled(folder, 1)
+    if damaged:  # into arrays that can be read
+        with np.load(folder / "probabilities-00000.npz") as file:
+            arrays = dict(file)
+        np.savez(folder / "probabilities-00000.npz", **arrays | {"ids": arrays["ids"] + 1})
     write_corpus(teachers, experiment.data, folder, options=OPTIONS)
-    assert len(calls) == 3
+    assert len(calls) == 3 + damaged
+    with np.load(folder / "probabilities-00000.npz") as file:
+        assert not file["ids"].any()
     longer = dataclasses.replace(experiment.data, max_length=99)
     with pytest.raises(FileExistsError, match="differs in max_length"):
         write_corpus(teachers, longer, folder, options=OPTIONS)

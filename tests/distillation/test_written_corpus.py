@@ -170,6 +170,24 @@ def test_interrupted_it_goes_on_and_translates_nothing_again(
     write_corpus(teachers, data, folder)
 
 
+def test_damaged_translations_become_no_pairs(stub, teachers, data, tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "corpus"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write_pairs", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            write_corpus(teachers, data, folder)
+    path = folder / "translations.jsonl"
+    text = path.read_text()
+    path.write_text("".join(reversed(text.splitlines(keepends=True))))
+    with pytest.raises(ValueError, match=r"translations\.jsonl must be the file that distilled\.j"):
+        write_corpus(teachers, data, folder)
+    path.write_text(text)
+    assert pairs(write_corpus(teachers, data, folder))
+
+
 def test_what_others_began_is_refused(stub, teachers, teacher_folders, data, tmp_path):
     folder = write_corpus(teachers, data, tmp_path / "corpus")
     options = DistillationOptions()

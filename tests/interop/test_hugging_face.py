@@ -116,6 +116,15 @@ SETTINGS = {
     "umt5": ("t5", {"model_type": "umt5"}, "Received: 'umt5', which cannot be read: each of its"),
     "bart": ("mbart", {"model_type": "bart"}, "byte-level BPE"),
     "another": ("mbart", {"model_type": "gpt2"}, "Received: 'gpt2'$"),
+    # What would take all memory, or forever, before a tensor is looked at.
+    "more ids than rows": ("t5", {"vocab_size": 2**40}, "settings must fit its tensors"),
+    "more blocks": ("marian", {"encoder_layers": 2**40}, "settings must fit its tensors"),
+    "more buckets": (
+        "t5",
+        {f"relative_attention_{name}": 2**41 for name in ("num_buckets", "max_distance")},
+        "settings must fit its tensors",
+    ),
+    "another class's error": ("marian", {"activation_dropout": -1.0}, "edited: `intermediate_drop"),
 }
 
 
@@ -129,6 +138,7 @@ def test_a_setting_that_ours_cannot_have_is_named(edited, case):
 OPTIONS = {
     "unknown": ({"watermark": 3}, "generation_config.json: a setting must be one that is underst"),
     "stopping": ({"early_stopping": "soon"}, "`early_stopping` must be one of"),
+    "no word": ({"early_stopping": []}, r"`early_stopping` must be one of.*Received: \[\]"),
     "bad words": ({"bad_words_ids": [3]}, "`bad_words_ids` must hold lists of ids"),
     "another EOS": ({"eos_token_id": 4}, "`eos_token_id` must be the same in config.json and"),
 }
@@ -154,6 +164,11 @@ def test_files_that_are_missing_or_damaged(edited, tmp_path):
     config.unlink()
     with pytest.raises(FileNotFoundError, match="must hold config.json"):
         Checkpoint.open(config.parent)
+
+
+def test_an_option_without_meaning_here_may_be_anything(edited):
+    checkpoint = Checkpoint.open(edited("marian", generation={"prefix": [3]}))
+    assert any(line.startswith("prefix = [3]") for line in checkpoint.generation.left)
 
 
 def test_search_options_become_ours(edited):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.interop.lexical_shortlist import LexicalShortlist
+from keras_transformer.interop.lexical_shortlist import LexicalShortlist, read_lex
 
 MAGIC = 0xF11A48D5013417F5
 LISTS = [[], [9, 4], [7], [4, 8, 20]]  # of the source's ids 0 to 3
@@ -58,5 +58,14 @@ def test_a_file_becomes_a_shortlist_of_a_model(tmp_path):
     made = own.shortlist(6, 21)
     for ids in ([], [1, 3, 1], [2, 5]):
         assert made.ids_for(ids) == own.allowed_ids(ids)
-    with pytest.raises(ValueError, match="must be for at most 3 source ids. Received: 4"):
+    with pytest.raises(ValueError, match="lex.bin must be for at most 3 source ids. Received: 4"):
         own.shortlist(3, 21)
+    with pytest.raises(ValueError, match=r"lex.bin: ids must lie in \[0, 6\)"):
+        own.shortlist(6, 6)
+
+
+@pytest.mark.parametrize("probability", ["nan", "inf", "-0.5", "x"])
+def test_a_dictionary_has_probabilities(tmp_path, probability):
+    (tmp_path / "lex.s2t").write_text(f"dog Hund {probability}\n")
+    with pytest.raises(ValueError, match="a probability. Received: .*lex.s2t, line 1: 'dog Hund"):
+        read_lex(tmp_path / "lex.s2t", ["Hund"], ["dog"])

@@ -43,6 +43,9 @@ def vocabulary(tmp_path_factory):
         ({"transformer-decoder-dim-ffn": 7}, "`transformer-decoder-dim-ffn` must be 13"),
         ({"transformer-tied-layers": [1, 1]}, r"`transformer-tied-layers` must be \[\]"),
         ({"transformer-guided-alignment-layer": 3}, "`transformer-guided-alignment-layer` must be"),
+        ({"transformer-guided-alignment-layer": [1]}, "`transformer-guided-alignment-layer` must"),
+        ({"transformer-postprocess-top": [1]}, "`transformer-postprocess-top` must be one of"),
+        ({"dec-depth": 2**40}, "model.npz: a model's settings must fit its tensors"),
         ({"input-types": ["class"]}, "`input-types` must be"),
         ({"right-left": True}, "`right-left` must be False"),
         ({"lemma-dim-emb": 4}, "`lemma-dim-emb` must be 0"),
@@ -63,6 +66,8 @@ def test_settings_that_ours_cannot_have(changes, message, vocabulary, tmp_path):
     ("changes", "message"),
     [
         ({"decoder_l2_rnn_Wf": None}, "must hold the tensor 'decoder_l2_rnn_Wf'"),
+        ({"Wemb": None}, "must hold the tensor 'Wemb'"),
+        ({"Wemb": np.ones(3, "float32")}, "'Wemb' must be a table, of two axes. Received: shape"),
         ({"encoder_l3_self_Wq": np.ones((DIM, DIM))}, "others: encoder_l3_self_Wq"),
         ({"decoder_l1_rnn_W": np.ones((DIM, 3), "float32")}, r"'decoder_l1_rnn_W' must have the"),
         ({"decoder_ff_logit_out_b": np.ones((1, 7), "float32")}, "must have 40 numbers. Received"),
@@ -82,6 +87,8 @@ def test_tensors_that_do_not_fit(changes, message, tmp_path):
         ("word-penalty: 0.5\n", "`word-penalty` must be 0.*Received: 0.5"),
         ("beam-size: 4\nfancy: 1\n", "a setting must be one that is understood. Received: fancy=1"),
         ("beam-size: many\n", "`beam-size` must be of type int. Received: 'many'"),
+        ("normalize: [1]\n", r"decoder.yml: `normalize` must be of type float. Received: \[1"),
+        ("beam-size: 0\n", "model: `beam_size` must be at least 1. Received: beam_size=0"),
         (
             "vocabs: [a.spm, b.spm, c.spm]\n",
             "one for each, beside it, named in.*Received: .*'c.spm'",

@@ -194,6 +194,7 @@ def test_any_kind_is_loaded_by_its_content(tmp_path):
     [
         ({"type": "bytes"}, "must have format 1 .* Received: format=None, type='bytes'"),
         ({"format": 1, "type": "words"}, "one of the types .* Received: format=1, type='words'"),
+        ({"format": 1, "type": ["words"]}, r"tokenizer.json: .* one of the types .*\['words'\]"),
         ({"format": 1, "type": "characters"}, "of type 'characters' must have its fields"),
         ({"format": 1, "type": "characters", "characters": ""}, "at least one entry"),
         ({"format": 1, "type": "vocabulary", "words": ["a", "a"]}, "Received twice: 'a'"),
@@ -217,9 +218,10 @@ def test_a_file_that_is_no_tokenizer(tmp_path):
     path = tmp_path / "tokenizer.json"
     with pytest.raises(FileNotFoundError, match="must be a tokenizer's file"):
         load_tokenizer(path)
-    path.write_bytes(b"{]")
-    with pytest.raises(ValueError, match="tokenizer.json"):
-        load_tokenizer(path)
+    for content in (b"{]", b'{"type":' * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="tokenizer.json"):
+            load_tokenizer(path)
 
 
 def test_arguments_are_checked():

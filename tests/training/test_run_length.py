@@ -69,6 +69,7 @@ def test_stopped_and_gone_on_is_the_run_that_never_stopped(finished, toy, tmp_pa
 def test_more_epochs_count_from_where_the_run_was_finished(tmp_path):
     assert Extension.read(tmp_path) is None
     (tmp_path / "model.keras").touch()
+    (tmp_path / "experiment.toml").write_text("one")
     first = Extension.plan(tmp_path, 2, done=5)
     assert first == (5, 7)
     (tmp_path / "stop").touch()  # of a process that was killed when the model was written
@@ -84,6 +85,9 @@ def test_more_epochs_count_from_where_the_run_was_finished(tmp_path):
     (tmp_path / "model.keras").touch()
     assert Extension.plan(tmp_path, 2, done=7) == (7, 9)
     text = (tmp_path / "more_epochs.json").read_text()
+    (tmp_path / "experiment.toml").write_text("another")
+    with pytest.raises(ValueError, match="experiment.toml must be the file that more_epochs.json"):
+        Extension.read(tmp_path)
     (tmp_path / "more_epochs.json").write_text(text.replace("7", "8"))
     with pytest.raises(ValueError, match="one of its fields was changed"):
         Extension.read(tmp_path)

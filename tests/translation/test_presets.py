@@ -104,6 +104,7 @@ def test_a_run_becomes_a_preset(tmp_path, capsys):
         {"epoch": 1, "val_loss": 3.0, "val_bleu": 7.5, "val_chrf": float("nan")},
         {"epoch": 2, "val_loss": 3.5, "val_bleu": 8.25},
         ["no record"],
+        {"epoch": 3, "val_loss": -(10**400)},
     ]
     metrics.write_text("".join(f"{json.dumps(record)}\n" for record in records) + "{\n")
     figures = best_figures(metrics)

@@ -1,4 +1,4 @@
-"""The served path under load: our SavedModel and CTranslate2 behind one and the same server.
+"""The served path under load: our artefacts and CTranslate2 behind one and the same server.
 
     python benchmarks/serving.py --run RUN --sentences FILE --out serving.json
         [--beam-size 4] [--clients 1 8 32] [--rounds 3] [--seconds 2] [--quick]
@@ -10,7 +10,8 @@ else should run on the machine.
 TF Serving's binary is not used. A process for each system serves gRPC `PredictionService` on
 127.0.0.1, from Python, and merges calls by TF Serving's rules (`tests/support/serving_batching.py`,
 after its source), so what differs is the translator alone: the SavedModel in TensorFlow's C++
-session, which TF Serving loads it into, or CTranslate2 in float32 or int8 with the same weights,
+session, which TF Serving loads it into; the device folder in float32 or int8, by the runners that
+`keras-transformer serve` holds; or CTranslate2 in float32 or int8 with the same weights,
 SentencePiece before and after it. Both search alike: beams, no length penalty, stop at the first
 finished hypotheses, the same limits. Each client asks for one sentence, waits for the answer, and
 asks for the next.
@@ -46,9 +47,12 @@ _SERVER = pathlib.Path(__file__).parent / "serving_peers" / "server.py"
 _KIT = _TOP / "export" / "serving" / "batching.config"
 OURS = "keras_transformer"
 SYSTEMS = {OURS: {"system": OURS},
+           "device-float32": {"system": "device", "mode": "float32"},
+           "device-int8": {"system": "device", "mode": "int8"},
            "ctranslate2": {"system": "ctranslate2", "compute_type": "float32"},
            "ctranslate2-int8": {"system": "ctranslate2", "compute_type": "int8"}}  # fmt: skip
 SWEEP = tuple(itertools.product((8, 16, 32), (0, 2000, 10_000)))
+PEERS = ("ctranslate2", "ctranslate2-int8")
 _EXTRA_LENGTH = 50
 _NEAR = 0.95  # of the most requests a second
 
@@ -73,8 +77,9 @@ def main():
             report["systems"] = describe(servers, requests, arguments)
             run_rounds(servers, requests, arguments, report)
             report["summary"] = summary(servers, report["rounds"], arguments)
-            sweep(servers, requests, arguments, report)
-            report["choices"] = {name: choice(name, report, arguments) for name in servers}
+            if OURS in servers:
+                sweep(servers[OURS], requests, arguments, report)
+                report["choice"] = choice(report, arguments)
         write_json(arguments.out, without_latencies(report))
     print(tables(report, arguments))
     return 1 if report["not_measured"] else 0
@@ -136,6 +141,11 @@ def prepare(folder, arguments):
         run.model, run.tokenizer, folder / "savedmodel" / "1", samples=texts[:8],
         strategy=strategy, target_tokenizer=run.target_tokenizer, max_source_length=256,
     )  # fmt: skip
+    for mode in {SYSTEMS[name].get("mode") for name in arguments.systems} - {None}:
+        kt.export_litert(
+            run.model, run.tokenizer, folder / mode, mode=mode, samples=texts[:64],
+            strategy=strategy, target_tokenizer=run.target_tokenizer, max_source_length=256,
+        )  # fmt: skip
     save_ctranslate2(run.model, run.tokenizer, folder / "ctranslate2")
     run.tokenizer.save(folder / "tokenizer.model")
     task = {"beam_size": arguments.beam_size, "extra_length": _EXTRA_LENGTH}
@@ -239,43 +249,48 @@ def quantile(values, share):
 
 def summary(servers, rounds, arguments):
     """A row for each number of clients and system."""
+
+    def of(clients, name):
+        return [each for each in rounds if (each["clients"], each["system"]) == (clients, name)]
+
     rows = []
     for clients, name in itertools.product(arguments.clients, servers):
-        own = [each for each in rounds if (each["clients"], each["system"]) == (clients, name)]
-        ours = [each for each in rounds if (each["clients"], each["system"]) == (clients, OURS)]
+        own = of(clients, name)
+        over = {
+            peer: spread([a["rate"] / b["rate"] for a, b in zip(own, of(clients, peer))])  # noqa: B905
+            for peer in PEERS if peer in servers and name not in PEERS
+        }  # fmt: skip
         latencies = [value for each in own for value in each["latencies"]]
         parts = ("queue", "batch", "model", "elsewhere", "rows")
         rows.append({
             "clients": clients, "system": name, "calls": len(latencies),
             "rate": spread([each["rate"] for each in own]),
-            "ours_over_it": spread([a["rate"] / b["rate"] for a, b in zip(ours, own)]),  # noqa: B905
+            "over": over,
             "p50": quantile(latencies, 0.5), "p99": quantile(latencies, 0.99),
             **{part: statistics.fmean(each[part] for each in own) for part in parts},
         })  # fmt: skip
     return rows
 
 
-def sweep(servers, requests, arguments, report):
-    """Every setting of batching with the fewest and the most clients, the systems in turn."""
+def sweep(server, requests, arguments, report):
+    """Every setting of batching with the fewest and the most clients, of the SavedModel."""
     settings = SWEEP[::4] if arguments.quick else SWEEP
     for (rows, micros), clients in itertools.product(
         settings, sorted({min(arguments.clients), max(arguments.clients)})
     ):
         batching = {"max_batch_size": rows, "batch_timeout_micros": micros}
-        for name, server in servers.items():
-            found = server.measure(requests, clients, arguments.seconds / 2, batching)
-            latencies = found.pop("latencies")
-            found |= {"p50": quantile(latencies, 0.5), "p99": quantile(latencies, 0.99)}
-            report["sweep"].append({"system": name, "clients": clients, **batching, **found})
+        found = server.measure(requests, clients, arguments.seconds / 2, batching)
+        latencies = found.pop("latencies")
+        found |= {"p50": quantile(latencies, 0.5), "p99": quantile(latencies, 0.99)}
+        report["sweep"].append({"clients": clients, **batching, **found})
 
 
-def choice(name, report, arguments):
+def choice(report, arguments):
     """The setting of the sweep that the module's docstring says."""
     by_setting = {}
     for row in report["sweep"]:
-        if row["system"] == name:
-            key = row["max_batch_size"], row["batch_timeout_micros"]
-            by_setting.setdefault(key, {})[row["clients"]] = row
+        key = row["max_batch_size"], row["batch_timeout_micros"]
+        by_setting.setdefault(key, {})[row["clients"]] = row
     few, many = min(arguments.clients), max(arguments.clients)
     most = max(rows[many]["rate"] for rows in by_setting.values())
     near = {key: rows for key, rows in by_setting.items() if rows[many]["rate"] >= _NEAR * most}
@@ -299,29 +314,29 @@ def tables(report, arguments):
         threads = ", ".join(f"{name} {value}" for name, value in each["settings"].items())
         same = "" if each["as_ours"] is None else f"; {each['as_ours']:.1%} of the texts are ours"
         lines.append(f"- {each['system']}: {threads}{same}")
-    lines += ["", "| clients | system | requests/s | ours / it | p50 ms | p99 ms | queue ms "
-              "| merge and split ms | model ms | elsewhere ms | rows a batch |",
-              "|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines += ["", f"| clients | system | requests/s | over {' | over '.join(PEERS)} | p50 ms "
+              "| p99 ms | queue ms | merge and split ms | model ms | elsewhere ms "
+              "| rows a batch |", f"|{'---|' * 12}"]  # fmt: skip
     for row in report.get("summary", ()):
-        ratio = "" if row["system"] == OURS else shown(row["ours_over_it"], ".2f")
+        ratios = [row["over"].get(peer) for peer in PEERS]
+        ratios = " | ".join("" if each is None else shown(each, ".2f") for each in ratios)
         times = (
             row[name] * 1000 for name in ("p50", "p99", "queue", "batch", "model", "elsewhere")
         )
         cells = " | ".join(f"{value:.1f}" for value in times)
         rate = shown(row["rate"], ",.1f")
-        lines.append(f"| {row['clients']} | {row['system']} | {rate} | {ratio} | {cells} "
+        lines.append(f"| {row['clients']} | {row['system']} | {rate} | {ratios} | {cells} "
                      f"| {row['rows']:.1f} |")  # fmt: skip
-    lines += ["", "| system | max_batch_size | batch_timeout_micros | clients | requests/s "
-              "| p50 ms | p99 ms | rows a batch |", f"|{'---|' * 8}"]  # fmt: skip
-    for row in sorted(report["sweep"], key=lambda each: list(SYSTEMS).index(each["system"])):
-        lines.append(
-            f"| {row['system']} | {row['max_batch_size']} | {row['batch_timeout_micros']} "
-            f"| {row['clients']} | {row['rate']:,.1f} | {row['p50'] * 1000:.1f} "
-            f"| {row['p99'] * 1000:.1f} | {row['rows']:.1f} |"
-        )
-    lines.append("")
-    for name, chosen in report.get("choices", {}).items():
-        lines.append(f"Choose for {name}: " + ", ".join(f"{k} {v}" for k, v in chosen.items()))
+    lines += ["", "| max_batch_size | batch_timeout_micros | clients | requests/s | p50 ms "
+              "| p99 ms | rows a batch |", f"|{'---|' * 7}"]  # fmt: skip
+    lines += [
+        f"| {row['max_batch_size']} | {row['batch_timeout_micros']} | {row['clients']} "
+        f"| {row['rate']:,.1f} | {row['p50'] * 1000:.1f} | {row['p99'] * 1000:.1f} "
+        f"| {row['rows']:.1f} |"
+        for row in report["sweep"]
+    ]
+    if chosen := report.get("choice"):
+        lines += ["", "Choose " + ", ".join(f"{name} {value}" for name, value in chosen.items())]
     lines += [f"NOT MEASURED: {what}: {why}" for what, why in report["not_measured"]]
     return "\n".join(lines)
 

@@ -1,13 +1,13 @@
 """The translators behind the server: texts to texts, a batch at a time, from several threads."""
 
+import queue
+
 import numpy as np
 
 
 def make(task, settings, folder):
     """A dict of versions, and a function of (B,) bytes that gives (B,) bytes."""
-    return (_saved_model if settings.system == "keras_transformer" else _ctranslate2)(
-        task, settings, folder
-    )
+    return _SYSTEMS[settings.system](task, settings, folder)
 
 
 def _saved_model(task, settings, folder):
@@ -55,3 +55,30 @@ def _ctranslate2(task, settings, folder):
 
     versions = {"ctranslate2": ctranslate2.__version__}
     return versions, translate
+
+
+def _device(task, settings, folder):
+    """A runner of the exported folder for each thread, as `keras-transformer serve` holds them.
+
+    A runner's graph is for one sentence: those of a batch follow one another.
+    """
+    import ai_edge_litert
+
+    from keras_transformer_runner import Runner
+
+    free = queue.SimpleQueue()
+    for _ in range(settings.batch_threads):
+        free.put(Runner(folder / settings.mode, num_threads=settings.intra_threads))
+
+    def translate(texts):
+        runner = free.get()
+        try:
+            found = runner.translate([text.decode() for text in texts])
+        finally:
+            free.put(runner)
+        return np.array([text.encode() for text in found], object)
+
+    return {"ai-edge-litert": ai_edge_litert.__version__}, translate
+
+
+_SYSTEMS = {"keras_transformer": _saved_model, "device": _device, "ctranslate2": _ctranslate2}

@@ -347,7 +347,8 @@ class RestClient(Client):
             raise ServingError("DEADLINE_EXCEEDED", f"{seconds:.3f} s") from error
         except (http.client.HTTPException, OSError) as error:
             late = isinstance(getattr(error, "reason", None), TimeoutError)
-            raise ServingError("DEADLINE_EXCEEDED" if late else "UNAVAILABLE", error) from error
+            why = f"{self._url.partition('/v1/')[0]}: {getattr(error, 'reason', error)}"
+            raise ServingError("DEADLINE_EXCEEDED" if late else "UNAVAILABLE", why) from error
         # A signature with one output answers without its name.
         return outputs if isinstance(outputs, dict) else {"output": outputs}
 
@@ -434,10 +435,10 @@ def _parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("text", metavar="TEXT", nargs="*", help="default: lines of standard input")
-    add("--model", default="translator")
+    add("--model", default="translator", help="its name at the server (%(default)s)")
     add("--task", choices=("translate", "generate", "classify"), default="translate",
         help="what the model does (%(default)s); of a classifier JSON lines")  # fmt: skip
-    add("--version", type=int)
+    add("--version", type=int, help="a number; the newest that is served when left out")
     add("--version-label", metavar="LABEL", help="such as stable or canary")
     add("--rest", action="store_true", help="REST instead of gRPC")
     add("--address", help="localhost:8500, or http://localhost:8501 with --rest")
@@ -448,7 +449,8 @@ def _parse_arguments(argv):
     add("--text", action="store_true", dest="whole",
         help="standard input, or each TEXT, is one text")  # fmt: skip
     add("--language", default="", metavar="TAG", help="of --text, such as de")
-    add("--deadline", type=float, default=30.0, metavar="SECONDS")
+    add("--deadline", type=float, default=30.0, metavar="SECONDS",
+        help="of a call, tried again included (%(default)s)")  # fmt: skip
     arguments = parser.parse_args(argv)
     has_n_best, task = arguments.n_best is not None, arguments.task
     for is_wrong, rule in (
@@ -474,7 +476,8 @@ def main(argv=None):
         with make(address, arguments.model, **options) as client:
             (_print_whole if arguments.whole else _print_answers)(client, arguments)
     except (ServingError, ImportError, ValueError, OSError) as error:
-        print(f"client: {error}", file=sys.stderr)
+        hint = " (gRPC needs: pip install tensorflow-serving-api; --rest needs nothing)"
+        print(f"client: {error}{hint * isinstance(error, ModuleNotFoundError)}", file=sys.stderr)
         return 1
     return 0
 

@@ -217,9 +217,13 @@ def show(state, servers, name):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", help="the servers' --model_config_file")
-    parser.add_argument("step", choices=("status", "canary", "promote", "rollback", "finish"))
+    parser.add_argument(
+        "step",
+        choices=("status", "canary", "promote", "rollback", "finish"),
+        help="see PRODUCTION.md, A new version",
+    )
     parser.add_argument("version", type=int, nargs="?", help="of canary: its number")
-    parser.add_argument("--model", default="translator")
+    parser.add_argument("--model", default="translator", help="its name in the file (%(default)s)")
     parser.add_argument("--address", action="append", help="host:port; one for each server")
     parser.add_argument("--seconds", type=float, default=300.0, help="for loading and warm-up")
     for name, what in (("ca", "who vouches for the servers"), ("certificate", "of this caller"),
@@ -255,7 +259,8 @@ def main(argv=None):
             write(arguments.file, before, config)
         show(state, servers, arguments.model)
     except (RolloutError, ImportError, OSError) as error:
-        print(f"rollout: {error}", file=sys.stderr)
+        hint = " (it needs: pip install tensorflow-serving-api)" * isinstance(error, ImportError)
+        print(f"rollout: {error}{hint}", file=sys.stderr)
         return 1
     return 0
 

@@ -192,7 +192,8 @@ def parsed_pairs(items, parse, invalid, faults, first=1):
             source, target = parse(item, number)
         except FaultyLine as error:
             if invalid == "error":
-                raise
+                hint = f'{error} (with invalid="skip" such lines are left out)'
+                raise FaultyLine(error.kind, hint) from error.__cause__
             faults.add(error.kind, [number])
             continue
         yield number, source, target

@@ -43,10 +43,15 @@ class Faults:
 
     def __str__(self):
         return "; ".join(
-            f"{kind}: {count:,} (line{'s' * (count > 1)} {_listed(self.lines[kind], count)})"
+            f"{kind}: {count:,}{_places(self.lines.get(kind), count)}"
             for kind, count in sorted(self.counts.items())
+            if count
         )
 
 
-def _listed(numbers, count):
-    return ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
+def _places(numbers, count):
+    """The lines in brackets; nothing where they are of several files, and so not known."""
+    if not numbers:
+        return ""
+    more = ", ..." if count > len(numbers) else ""
+    return f" (line{'s' * (count > 1)} {', '.join(map(str, numbers))}{more})"

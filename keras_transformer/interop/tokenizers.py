@@ -113,11 +113,13 @@ class _Folder:
             raise ValueError(f"{self.path / name}: must have an id for {missing[0]!r}")
         return ids
 
-    def pieces(self, name):
-        """A SentencePiece model, as a `PieceTable`."""
+    def pieces(self, name, instead=""):
+        """A SentencePiece model, as a `PieceTable`; `instead` ends what is said without it."""
         path = self.path / name
         if not path.is_file():
-            raise FileNotFoundError(f"a tokenizer's folder must hold {name}. Received: {self.path}")
+            raise FileNotFoundError(
+                f"a tokenizer's folder must hold {name}{instead}. Received: {self.path}"
+            )
         try:
             return PieceTable.read(content_of(path))
         except ValueError as error:
@@ -303,7 +305,7 @@ def _table(folder, name):
     """The pieces of a SentencePiece model, or of a tokenizer.json where that is all there is."""
     fast = folder.path / "tokenizer.json"
     if (folder.path / name).is_file() or not fast.is_file():
-        return folder.pieces(name)
+        return folder.pieces(name, f" or {fast.name}")
     try:
         return fast_tokenizer.read_pieces(folder.json(fast.name))
     except ValueError as error:

@@ -6,6 +6,7 @@ import itertools
 
 from keras_transformer.arguments import check_size
 from keras_transformer.data import (
+    Faults,
     JoinedCorpus,
     MixedCorpus,
     PreparedCorpus,
@@ -100,6 +101,13 @@ def _buckets(corpus, places):
     return chosen if places is None else tuple(min(bucket, places) for bucket in chosen)
 
 
+def _left_out(corpus):
+    """What a tokenized corpus lacks, as the end of a line; nothing where it has all."""
+    # The lines of several corpora together are not known.
+    faults = Faults(corpus.skipped, getattr(corpus, "skipped_lines", {}))
+    return f"; left out: {faults}" if str(faults) else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
     """The tokenized corpora as batches.
@@ -157,9 +165,11 @@ class TrainingData:
         programs = f", so at most {count} of the training step"
         log(
             f"training on {len(training):,} {'rows' if options.pack else 'pairs'}, {steps:,} "
-            f"batches an epoch in lengths {list(buckets)}{programs * options.jit_compile}; "
-            f"left out: {training.skipped}"
+            f"batches an epoch in lengths {list(buckets)}{programs * options.jit_compile}"
+            f"{_left_out(training)}"
         )
+        if valid is not None and _left_out(valid):
+            log(f"validating on {len(valid):,} pairs{_left_out(valid)}")
         of_valid = None if valid is None else _buckets(valid, places)
         return cls(
             *(training, valid, options, buckets, of_valid, steps, tokenizers, strategy),

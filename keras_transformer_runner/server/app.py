@@ -84,7 +84,13 @@ def _file(name):
 
 
 def _refused(request, error):
-    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+    said = error.detail
+    if error.status_code == 404:  # this and the next are Starlette's own, which names no rule
+        said = f"the path must be one of this server. Received: {request.url.path[:100]}"
+    elif error.status_code == 405:
+        allowed = error.headers["Allow"]
+        said = f"{request.url.path} must be asked by {allowed}. Received: {request.method}"
+    return JSONResponse({"error": said}, error.status_code, headers=error.headers)
 
 
 def _failed(request, error):

@@ -5,6 +5,7 @@ keras-transformer-serve en:de=FOLDER [de:en=FOLDER ...]
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import signal
 import socket
@@ -138,10 +139,10 @@ def serve(options):
         OSError: if the address cannot be listened at.
     """
     named = named_folders(options.folders, options.source, options.target)
+    uvicorn, make_app, limits = _web(options)
     for each in named:
         for language in each.pair or ():
             check_language(language)
-    uvicorn, make_app, limits = _web(options)
     with bound(options.host, options.port) as listener:
         pools = {each.name: _pool(each, options) for each in named}
         app = make_app(
@@ -169,14 +170,16 @@ def serve(options):
 
 def _web(options):
     try:
+        import icu4py  # noqa: F401 - what is asked for is a whole text
         import uvicorn
 
         from keras_transformer_runner.server.app import make_app
         from keras_transformer_runner.server.fields import Limits
     except ImportError as error:
+        whole = importlib.util.find_spec("keras_transformer_command") is not None
+        distribution = "keras-transformer-edge" if whole else "keras-transformer-edge-runner"
         raise ImportError(
-            "serve needs the extra serve: pip install 'keras-transformer-edge[serve]'. "
-            f"Received: {error}"
+            f"serve needs the extra serve: pip install '{distribution}[serve]'. Received: {error}"
         ) from error
     limits = Limits(options.max_characters, options.max_texts, options.max_bytes, options.timeout)
     return uvicorn, make_app, limits

@@ -120,8 +120,9 @@ def test_files_of_different_length_are_named_with_their_counts(write, source, ta
 
 def test_a_line_without_a_tab_is_named(write):
     corpus = ParallelCorpus(write("pairs.tsv", "a\tb\nonly one\n"))
-    with pytest.raises(ValueError, match="must have a tab.*pairs.tsv, line 2: 'only one'"):
+    with pytest.raises(ValueError, match="must have a tab.*line 2: 'only one'") as raised:
         corpus.check()
+    assert str(raised.value).endswith(' (with invalid="skip" such lines are left out)')
 
 
 @pytest.mark.parametrize("content", ["", "\n \n\u3000\n"])
@@ -156,6 +157,8 @@ def test_the_first_ten_lines_of_a_fault_are_kept(write):
     assert faults.counts == {"empty": 1234} and faults.lines == {"empty": list(range(2, 12))}
     assert str(faults) == "empty: 1,234 (lines 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...)"
     assert str(Faults({"no_tab": 1}, {"no_tab": [7]})) == "no_tab: 1 (line 7)"
+    # Of several corpora together the lines are not known.
+    assert str(Faults({"empty": 0, "too_long": 2000})) == "too_long: 2,000"
 
 
 def test_faults_of_parts_add_up_in_any_order():

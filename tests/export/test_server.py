@@ -1,7 +1,7 @@
 """The HTTP server on exported folders, in a process of its own, and clients of LibreTranslate."""
 
 import contextlib
-import importlib
+import importlib.util
 import signal
 import socket
 import sys
@@ -195,10 +195,16 @@ def test_what_cannot_be_served(native_pieces, native_language, tmp_path, capsys,
     assert capsys.readouterr().err.startswith("keras-transformer: error: ")
     with pytest.raises(ValueError, match="each name must stand once"):
         command.main([pair, pair, "--traceback"])
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert command.main([pair]) == 1
-    said = capsys.readouterr().err
-    assert "serve needs the extra serve: pip install 'keras-transformer-edge[serve]'" in said
+
+
+@pytest.mark.parametrize("package", ["icu4py", "uvicorn"])
+def test_whatever_is_not_there_the_whole_extra_is_named(package, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    for alone, distribution in ((False, "edge"), (True, "edge-runner")):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, no=alone: None if no else 1)
+        assert command.main(["en:de=folder"]) == 1
+        command_of_it = f"pip install 'keras-transformer-{distribution}[serve]'"
+        assert f"serve needs the extra serve: {command_of_it}" in capsys.readouterr().err
 
 
 USAGE = {

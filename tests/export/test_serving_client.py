@@ -122,6 +122,13 @@ def test_a_whole_text_is_asked_for_in_sentences_that_the_server_takes():
         caller.translate_text("a", "english")
 
 
+def test_a_server_that_is_not_there_is_named(capsys):
+    address = "http://127.0.0.1:9"
+    assert client.main(["a", "--rest", "--address", address, "--deadline", "0.1"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"client: UNAVAILABLE: {address}: [Errno ") and "urlopen" not in said
+
+
 def test_the_command_of_the_client_takes_whole_texts(monkeypatch, capsys):
     monkeypatch.setattr(client, "RestClient", Shouting)
     stdin = io.TextIOWrapper(io.BytesIO("\ufeffa b. Ü\r\n".encode()))

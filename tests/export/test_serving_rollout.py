@@ -1,6 +1,7 @@
 """Labels, a canary, its promotion and the way back, by the kit's rollout.py."""
 
 import shutil
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -126,6 +127,16 @@ def test_a_canary_that_fails_leaves_every_server_as_it_was(fleet, capsys):
     assert states()[1] == states()[2] == "AVAILABLE"
     assert fleet.step("rollback") == 0, capsys.readouterr().err
     assert version_of(fleet.server, "stable") == 1
+
+
+def test_a_package_that_is_missing_is_named_as_pip_has_it(monkeypatch, capsys):
+    for name in ("tensorflow_serving", "tensorflow_serving.apis", "tensorflow_serving.config"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert rollout.main([str(KIT / "models.config"), "status"]) == 1
+    assert client.main(["a"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("pip install tensorflow-serving-api" in line for line in said)
 
 
 def test_what_a_rollout_is_not_given_rightly(tmp_path, capsys):

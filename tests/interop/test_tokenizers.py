@@ -207,7 +207,7 @@ def test_what_cannot_be_taken_over(models, tmp_path):
 
 def test_files_are_checked(models, tmp_path):
     folder, config = tmp_path / "t5", {"model_type": "t5", "vocab_size": 100}
-    with pytest.raises(FileNotFoundError, match="must hold spiece.model. Received"):
+    with pytest.raises(FileNotFoundError, match="must hold spiece.model or tokenizer.json. Rec"):
         read_tokenizers(write(folder), config)
     with pytest.raises(ValueError, match="spiece.model: .* must be a serialized SentencePiece"):
         read_tokenizers(write(folder, spiece__model=b"\x0a\xff"), config)

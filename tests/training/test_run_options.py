@@ -241,7 +241,7 @@ def test_pairs_beyond_the_last_bucket_are_left_out_and_counted(tmp_path, capsys)
     cut = _data(described)
     longer = int((whole.training.pair_lengths > 4).sum())
     assert 0 < longer == cut.training.skipped["too_long"] == len(whole.training) - len(cut.training)
-    assert f"'too_long': {longer}" in capsys.readouterr().err
+    assert f"; left out: too_long: {longer} (lines " in capsys.readouterr().err
     assert len(cut.valid) == len(whole.valid)  # which has buckets of its own
     shapes = {inputs["source_ids"].shape[1] for inputs, _ in cut.batches(0, 0).take(cut.steps)}
     assert shapes == {3, 4}
@@ -259,7 +259,7 @@ def test_pairs_beyond_the_last_bucket_are_left_out_and_counted(tmp_path, capsys)
     assert len(again.valid) == len(whole.valid)
 
 
-def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path):
+def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path, capsys):
     options = {
         "model.positions": "learned",
         "model.max_positions": "5",
@@ -269,6 +269,7 @@ def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path):
     }
     described = experiment(tmp_path / "data", SPLIT | options)
     run_dir = train(described, tmp_path / "run")
+    assert "pairs; left out: too_long: " in capsys.readouterr().err  # of the validation set too
     assert records(run_dir)[0]["val_bleu"] >= 0
     run = load_run(run_dir)
     assert len(run.samples) > 3

@@ -149,9 +149,12 @@ def test_what_is_wrong_with_a_body(address, body, kind, message):
 
 
 def test_other_paths_and_methods(address):
-    assert ask(address, "/nothing").status == 404
+    answer = ask(address, "/nothing%FF")
+    rule = "the path must be one of this server. Received: /nothing\ufffd"
+    assert answer.status == 404 and answer.body == {"error": rule}
     answer = ask(address, "/translate")
-    assert answer.status == 405 and answer.body == {"error": "Method Not Allowed"}
+    rule = "/translate must be asked by POST. Received: GET"
+    assert answer.status == 405 and answer.body == {"error": rule}
     assert answer.headers["allow"] == "POST"
 
 

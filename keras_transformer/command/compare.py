@@ -1,6 +1,11 @@
 """The command `compare`: its arguments, and what it does with them."""
 
-from keras_transformer.command.evaluate import check_translator, open_test_set, translate_function
+from keras_transformer.command.evaluate import (
+    check_translator,
+    open_test_set,
+    read_test_set,
+    translate_function,
+)
 from keras_transformer.command.export_parser import add_metrics, add_search, add_shortlist_use
 from keras_transformer.command.usage import SEARCH
 from keras_transformer_runner.folders import check_new_folder, check_writable
@@ -136,9 +141,7 @@ def _test_set(arguments, systems):
         if not references:
             raise ValueError(f"a test set must hold a line. Received: {arguments.target} is empty")
         return None, references
-    corpus = open_test_set(arguments)
-    corpus.check()
-    sources, references = map(list, zip(*corpus, strict=True))
+    sources, references = read_test_set(open_test_set(arguments))
     return sources, _plain_references(references, systems)
 
 

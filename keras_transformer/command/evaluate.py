@@ -19,9 +19,8 @@ def evaluate(arguments):
     )
     # What makes a reference readable text: of a vocabulary of split text, its joining.
     plain_text = Tokenizers.load(arguments.run_dir).target.plain_text
-    corpus.check()
-    sources, references = zip(*corpus, strict=True)
-    translations = translate_function(arguments)(list(sources))
+    sources, references = read_test_set(corpus)
+    translations = translate_function(arguments)(sources)
     for score in scorer(translations, map(plain_text, references)).values():
         write_lines([f"{score.text}\t{score.signature}"])
 
@@ -37,7 +36,8 @@ def open_test_set(arguments):
 
     if "-" in (arguments.source, arguments.target):
         raise ValueError(
-            f"{arguments.command} reads its files twice, so none can be standard input"
+            f"{arguments.command} needs files, or pipes by name, and no standard input. "
+            f"Received: {arguments.source} and {arguments.target}"
         )
     corpus = open_named_corpus(arguments)
     if isinstance(corpus, PreparedCorpus):
@@ -45,6 +45,17 @@ def open_test_set(arguments):
             f"a test set must be text, not what `prepare` made of it. Received: {corpus.name}"
         )
     return corpus
+
+
+def read_test_set(corpus):
+    """The sources and the references, lists of str. Each file is read once, as a pipe can be."""
+    pairs = list(corpus)
+    if not any(source.strip() and target.strip() for source, target in pairs):
+        raise ValueError(
+            "a test set must hold a pair with text on both sides. "
+            f"Received: {corpus.name} with {len(pairs)} pairs"
+        )
+    return map(list, zip(*pairs, strict=True))
 
 
 def check_translator(arguments):

@@ -1,6 +1,7 @@
 """`keras-transformer compare`, of runs and of files of translations."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -90,7 +91,7 @@ def test_all_that_can_be_wrong_is_known_before_anything_translates(
         ([bad, good, "--target", tmp_path / "empty"], "must hold a line. Received: "),
         ([bad, tmp_path / "none", "--target", target], "a text file must exist"),
         ([bad, good, "--target", tmp_path / "none"], "a text file must exist"),
-        ([bad, good, "--source", "-", "--target", target], "compare reads its files twice"),
+        ([bad, good, "--source", "-", "--target", target], "compare needs files, or pipes by name"),
         ([bad, tmp_path, *both], "`compare` takes a run or a preset of a translator"),
         ([bad, good, "--target", target, "--seed", 0], "`seed` must be a positive integer"),
         ([bad, good, "--target", target, "--examples", -1], "`examples` must be an integer"),
@@ -100,6 +101,22 @@ def test_all_that_can_be_wrong_is_known_before_anything_translates(
         ([run_dir, bad, *both, "--shortlist"], "--shortlist needs shortlist.npz"),
     ):
         assert message in fails("compare", *arguments)
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs pipes by name")
+def test_a_pipe_is_read_once(files):
+    """As the shell's `<(head -100 FILE)` is."""
+    bad, good, source, target = files
+    pipes = []
+    for path in (source, target):
+        read, write = os.pipe()
+        os.write(write, path.read_bytes())  # less than a pipe holds
+        os.close(write)
+        pipes.append(read)
+    paths = [f"/dev/fd/{read}" for read in pipes]
+    assert run(bad, good, "--source", paths[0], "--target", paths[1], "--samples", 20) == 0
+    for read in pipes:
+        os.close(read)
 
 
 @pytest.mark.parametrize("signature", ["classify", "generate"])

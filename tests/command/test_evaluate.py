@@ -34,7 +34,7 @@ def test_evaluate_errors(fails, run_dir, toy, tmp_path):
     assert "same number of lines" in fails(*evaluate, toy.with_name("train.tgt"))
     (tmp_path / "empty.txt").touch()
     empty = ["--source", tmp_path / "empty.txt", "--target", tmp_path / "empty.txt"]
-    assert "a corpus must hold a pair" in fails("evaluate", run_dir, *empty)
+    assert "a test set must hold a pair" in fails("evaluate", run_dir, *empty)
     assert "a run folder must hold" in fails("evaluate", tmp_path, *evaluate[2:], target)
     line = fails(*evaluate, target, "--with", "savedmodel", "--artifact", tmp_path)
     assert "a SavedModel must hold saved_model.pb" in line
@@ -42,7 +42,7 @@ def test_evaluate_errors(fails, run_dir, toy, tmp_path):
 
 def test_evaluate_reads_no_standard_input(fails, run_dir, tmp_path):
     line = fails("evaluate", run_dir, "--source", "-", "--target", tmp_path / "x")
-    assert "none can be standard input" in line
+    assert "and no standard input" in line
 
 
 def test_scores_need_as_many_lines():

@@ -33,6 +33,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
+    "examples/README.md",
     "export/**.md",
     "benchmarks/results/*/README.md",
     "tests/FIELD_CASES.md",

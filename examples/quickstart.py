@@ -9,8 +9,11 @@ what Python, the SavedModel and the device make of the same inputs.
 """
 
 import argparse
+import os
 import pathlib
 import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow, which Keras imports, says less
 
 import dates
 import rich.table

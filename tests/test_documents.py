@@ -46,6 +46,7 @@ def read(path):
 def pages(root):
     """What is written for users, by name; not what an export's folder brings with it."""
     paths = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("export/**/README.md")]
+    paths += [root / "examples" / "README.md"]
     paths += [*root.glob("benchmarks/results/*/README.md"), root / "CONTRIBUTING.md"]
     paths = [path for path in sorted(paths) if "node_modules" not in path.parts]
     return {str(path.relative_to(root)): path for path in paths}
@@ -98,7 +99,7 @@ def world(corpus, tmp_path_factory):
 
 
 RUN = ("README.md", "corpora", "tokenizers", "training", "further_training", "decoding", "layers")
-RUN += ("long_sequences", "exporting")
+RUN += ("long_sequences", "exporting", "tutorials/keras")
 WRITES_DEVICE = {"README.md", "docs/exporting.md"}
 PAGES = [name if name.endswith(".md") else f"docs/{name}.md" for name in RUN]
 
@@ -180,6 +181,13 @@ def test_commands_of_pages_parse(texts):
                 assert not problem, f"{name}: {' '.join(words)}: {problem}"
                 seen += 1
     assert seen > 60
+
+
+def test_a_copied_folder_is_the_same_the_second_time(texts):
+    """`cp -r FOLDER TARGET` puts it into a TARGET that exists, beside what is old there."""
+    copies = {(name, *words[2:]) for name in texts for words in command_lines(texts[name])
+              if words[:2] == ["cp", "-r"]}  # fmt: skip
+    assert copies and all(source.endswith("/.") for _, source, _ in copies), copies
 
 
 def test_a_command_with_an_option_that_does_not_exist_is_found():

@@ -27,8 +27,8 @@ class LanguageModel(TransformerModel):
         >>> model = kt.LanguageModel(config)
         >>> model(np.array([[2, 7, 8]])).shape  # (B, T, V)
         TensorShape([1, 3, 11])
-        >>> kt.generate(model, [[2, 7]], kt.Greedy(max_length=3)).ids.shape
-        TensorShape([1, 3])
+        >>> kt.generate(model, [[7, 8]], kt.Greedy(max_length=4)).ids.shape  # without BOS
+        TensorShape([1, 4])
     """
 
     def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any):

@@ -156,6 +156,18 @@ def test_the_tool_writes_what_the_runner_writes(native_tool, native_words, nativ
         assert done.stdout == expected.stdout
 
 
+def test_the_program_of_the_page(native_build, native_words, tmp_path):
+    """As a developer copies it: the C of the README, compiled and started by its two commands."""
+    page = (NATIVE / "README.md").read_text("utf-8")
+    (tmp_path / "app.c").write_text(re.search(r"^```c\n(.*?)^```$", page, re.M | re.S)[1], "utf-8")
+    commands = re.search(r"^gcc app\.c .*?(?=^```$)", page, re.M | re.S)[0]
+    for name, folder in (("include", NATIVE / "include"), ("build", native_build)):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "exported").symlink_to(native_words)
+    done = run("sh", "-ec", commands, cwd=tmp_path)
+    assert done.stdout == Runner(native_words).translate(["A man is sleeping."])[0] + "\n"
+
+
 # --- Whole texts ---------------------------------------------------------------------------
 
 

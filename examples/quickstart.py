@@ -1,4 +1,4 @@
-"""From a parallel corpus to a served model and a file for the device, in about five minutes.
+"""From a parallel corpus to a served model and a file for the device.
 
     python quickstart.py
 
@@ -31,7 +31,7 @@ SHOWN = [
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", default="runs/quickstart", help="where everything goes")
-    parser.add_argument("--minutes", type=float, default=12.0, help="longest training time")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest training time")
     parser.add_argument("--pairs", type=int, default=60_000, help="size of the corpus")
     arguments = parser.parse_args()
     folder = pathlib.Path(arguments.folder)

@@ -170,5 +170,10 @@ def check_buckets(bidirectional, **sizes):
 def check_finite(**values):
     """Raises ValueError unless every named argument is a finite number."""
     for name, value in values.items():
-        if not _is_number(value) or not math.isfinite(value):
+        if not is_finite(value):
             raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")
+
+
+def is_finite(value) -> bool:
+    """Whether something is a number, neither infinite nor NaN, that a float can hold."""
+    return _is_number(value) and math.isfinite(value)

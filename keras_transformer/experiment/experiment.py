@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import sys
 import tomllib
 import typing
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from keras_transformer.arguments import check_name
+from keras_transformer.arguments import check_finite, check_name
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.distilled import open_distilled
 from keras_transformer.data.places import is_remote
@@ -318,9 +317,8 @@ def _checked(name, value, kind):
 
 
 def _float(name, value):
-    is_finite = abs(value) <= sys.float_info.max  # an integer of any size can be compared
-    if not is_finite and (value != math.inf or name not in _ENDLESS):
-        raise ValueError(f"`{name}` must be a finite number. Received: {value!r:.30}")
+    if value != math.inf or name not in _ENDLESS:
+        check_finite(**{name: value})
     return float(value)
 
 

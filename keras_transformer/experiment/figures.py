@@ -2,12 +2,13 @@
 
 import json
 
+from keras_transformer.arguments import is_finite
+
 _FIGURES = {
     "validation loss": ("val_loss", min),
     "validation BLEU, greedy": ("val_bleu", max),
     "validation chrF, greedy": ("val_chrf", max),
 }
-_LARGEST = 1e300  # in a damaged file an integer may be beyond what a float holds
 
 
 def best_figures(path):
@@ -37,5 +38,4 @@ def _records(path):
 
 
 def _is_number(record, key):
-    value = record.get(key)
-    return type(value) in (int, float) and abs(value) < _LARGEST
+    return is_finite(record.get(key))

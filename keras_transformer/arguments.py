@@ -4,7 +4,6 @@ Each check takes the arguments by their names, as keywords.
 """
 
 import difflib
-import math
 import numbers
 import sys
 
@@ -80,19 +79,14 @@ def check_flag(*, optional=False, **flags):
 
 
 def check_positive(*, optional=False, **values):
-    """Raises ValueError unless every named argument is a number above 0 (or an optional None)."""
+    """Raises ValueError unless every named number is finite and above 0 (or an optional None)."""
     for name, value in values.items():
         if optional and value is None:
             continue
-        if not _is_number(value) or not value > 0:
-            raise ValueError(f"`{name}` must be a number above 0. Received: {name}={value!r}")
-
-
-def _is_number(value):
-    """Whether something is a number, and if an integer one that a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return isinstance(value, float) or abs(value) <= sys.float_info.max
+        if not is_finite(value) or value <= 0:
+            raise ValueError(
+                f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
+            )
 
 
 def check_key_dim(rotary, key_dim):
@@ -176,4 +170,6 @@ def check_finite(**values):
 
 def is_finite(value) -> bool:
     """Whether something is a number, neither infinite nor NaN, that a float can hold."""
-    return _is_number(value) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= sys.float_info.max  # false of NaN, too

@@ -116,6 +116,7 @@ array([[5, 4, 3, 0]], dtype=int32))
             f"Received: skip_batches={skip_batches}, batches of an epoch={plan.count}"
         )
 
+    @tf.autograph.experimental.do_not_convert
     def shards_of(epoch):
         skip = tf.where(epoch == start_epoch, tf.constant(skip_batches, tf.int64), 0)
         shards, first = plan.shard_order(tf.stack([tf.constant(seed, tf.int64), epoch]), skip)
@@ -229,8 +230,8 @@ class _Plan:
         pairs = tf.gather(self.shard_pairs, shard)
         rows, length = tf.unstack(self.bucket_shape, axis=1)
         batches = -(-pairs // tf.maximum(rows, 1))
-        batch_bucket = tf.repeat(tf.range(len(pairs), dtype=tf.int64), batches)
-        number = tf.range(len(batch_bucket), dtype=tf.int64)
+        batch_bucket = tf.repeat(tf.range(tf.shape(pairs, tf.int64)[0]), batches)
+        number = tf.range(tf.shape(batch_bucket, tf.int64)[0])
         number -= tf.gather(tf.cumsum(batches) - batches, batch_bucket)
         bucket_end = tf.cumsum(pairs)
         start = tf.gather(bucket_end - pairs, batch_bucket)
@@ -287,6 +288,7 @@ def _pairs_of_batches(shards, corpus, plan, arrange):
     else:
         read_shard = corpus.shard_reader()
 
+    @tf.autograph.experimental.do_not_convert
     def load(epoch, shard, first):
         if isinstance(corpus, MixedCorpus):
             *sides, lengths = read_epoch(epoch)
@@ -296,7 +298,9 @@ def _pairs_of_batches(shards, corpus, plan, arrange):
             lengths = tf.maximum(source.row_lengths(), target.row_lengths()) + 1
         return (tuple(sides), first, *arrange(epoch, shard, plan.pairs(shard, lengths)))
 
+    @tf.autograph.experimental.do_not_convert
     def batches_of(sides, first, rows, slices, shapes):
+        @tf.autograph.experimental.do_not_convert
         def batch(number):
             pairs = rows[slices[number, 0] : slices[number, 1]]
             return tuple(tf.gather(side, pairs) for side in sides), shapes[number]
@@ -322,6 +326,7 @@ def _assembled(dataset, ids, size):
         ends = tf.range(shape[1]) == lengths
         return pieces, tf.where(ends, tf.constant(ids.eos_id, tf.int32), pieces), lengths >= 0
 
+    @tf.autograph.experimental.do_not_convert
     def assemble(sides, shape):
         source, target, *teacher = sides
         _, source_ids, _ = padded(source, shape)

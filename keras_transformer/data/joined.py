@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -92,7 +93,8 @@ def weights_of_temperature(sizes: Sequence[int], temperature: float) -> list[flo
 
     Args:
         sizes: Pairs of each corpus.
-        temperature: 1 for each pair once; the larger, the more equal are the corpora.
+        temperature: 1 for each pair once; the larger, the more equal are the corpora: at infinity
+            they are.
 
     Raises:
         ValueError: if `temperature` is not positive.
@@ -102,7 +104,8 @@ def weights_of_temperature(sizes: Sequence[int], temperature: float) -> list[flo
         >>> weights_of_temperature([100, 400], temperature=2)
         [1.6666666666666665, 0.8333333333333333]
     """
-    check_positive(temperature=temperature)
+    if temperature != math.inf:
+        check_positive(temperature=temperature)
     sizes = np.asarray(sizes, "float64")
     shares = (sizes / sizes.sum()) ** (1 / temperature)
     return (shares / shares.sum() * sizes.sum() / sizes).tolist()

@@ -153,6 +153,8 @@ class TfdsCorpus(Corpus):
         return parsed_pairs(self._examples(), self._parse, self.invalid, faults)
 
     def _examples(self):
+        import tensorflow as tf
+
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
@@ -170,8 +172,12 @@ class TfdsCorpus(Corpus):
                     f"{self.name} has {list(data.element_spec)}"
                 )
         # Only what is asked for: other features may be large.
-        data = data.map(lambda example: tuple(example[key] for key in keys))
-        return data.as_numpy_iterator()
+
+        @tf.autograph.experimental.do_not_convert
+        def asked(example):
+            return tuple(example[key] for key in keys)
+
+        return data.map(asked).as_numpy_iterator()
 
     def _parse(self, example, number):
         place = f"{self.name}, example {number}"

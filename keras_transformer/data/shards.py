@@ -343,6 +343,7 @@ def _read_records(path, compression):
     features = {"source": feature, "target": feature}  # parsed in the order of their names
     records = tf.data.TFRecordDataset(path, compression_type=compression).batch(_READ_CHUNK)
 
+    @tf.autograph.experimental.do_not_convert
     def append(state, chunk):
         columns = []
         for side in tf.io.parse_example(chunk, features).values():

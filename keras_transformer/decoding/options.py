@@ -61,8 +61,6 @@ class SearchOptions:
         )
         check_size(optional=True, max_length=self.max_length)
         check_positive(repetition_penalty=self.repetition_penalty)
-        if self.repetition_penalty == float("inf"):
-            raise ValueError("`repetition_penalty` must be finite. Received: inf")
         ids = self.forbidden_ids
         if not isinstance(ids, tuple) or any(type(token) is not int or token < 0 for token in ids):
             raise ValueError(

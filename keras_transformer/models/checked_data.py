@@ -114,7 +114,9 @@ class Ids:
 
     def checked_dataset(self, dataset):
         """A `tf.data.Dataset` whose iteration ends in an InvalidArgumentError at another id."""
+        import tensorflow as tf
 
+        @tf.autograph.experimental.do_not_convert
         def checked(*batch):
             batch = batch if len(batch) > 1 else batch[0]
             x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)

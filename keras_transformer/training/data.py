@@ -194,7 +194,7 @@ class TrainingData:
                 skip_batches=first % self.steps,
             )
             if self.options.r_drop:
-                batches = batches.map(_given_twice)
+                batches = _given_twice(batches)
             if count > 1:
                 pad_id = self.tokenizers.source.pad_id
                 batches = weighted_for_accumulation(batches, count, pad_id).skip(ahead)
@@ -214,7 +214,7 @@ class TrainingData:
                 batch_tokens=self.options.batch_tokens,
                 buckets=self.valid_buckets,
             )
-            return batches.map(_given_twice) if self.options.r_drop else batches
+            return _given_twice(batches) if self.options.r_drop else batches
 
         return self._shared(make) if shared else self._filled(make())
 
@@ -245,12 +245,16 @@ class TrainingData:
         return 2 if self.options.r_drop else 1
 
 
-def _given_twice(inputs, labels):
-    """A batch whose rows come again, as R-Drop's loss takes them."""
+def _given_twice(batches):
+    """Batches whose rows come again, as R-Drop's loss takes them."""
     import tensorflow as tf
 
-    twice = {name: tf.concat([ids, ids], axis=0) for name, ids in inputs.items()}
-    return twice, tf.concat([labels, labels], axis=0)
+    @tf.autograph.experimental.do_not_convert
+    def twice(inputs, labels):
+        inputs = {name: tf.concat([ids, ids], axis=0) for name, ids in inputs.items()}
+        return inputs, tf.concat([labels, labels], axis=0)
+
+    return batches.map(twice)
 
 
 def weighted_for_accumulation(batches, count, pad_id):
@@ -274,17 +278,18 @@ def weighted_for_accumulation(batches, count, pad_id):
 
     check_size(count=count)
 
+    @tf.autograph.experimental.do_not_convert
+    def tokens_too(total, ids):
+        return total + tf.math.count_nonzero(ids != pad_id, dtype=tf.int32)
+
+    @tf.autograph.experimental.do_not_convert
     def weighted(inputs, labels):
-        tokens = labels.reduce(
-            0, lambda total, ids: total + tf.math.count_nonzero(ids != pad_id, dtype=tf.int32)
-        )
-        weight = count / tf.maximum(tokens, 1)
-        return tf.data.Dataset.zip((inputs, labels)).map(
-            lambda inputs, labels: (
-                inputs,
-                labels,
-                tf.fill(tf.shape(labels)[:1], tf.cast(weight, tf.float32)),
-            )
-        )
+        weight = tf.cast(count / tf.maximum(labels.reduce(0, tokens_too), 1), tf.float32)
+
+        @tf.autograph.experimental.do_not_convert
+        def with_weight(inputs, labels):
+            return inputs, labels, tf.fill(tf.shape(labels)[:1], weight)
+
+        return tf.data.Dataset.zip((inputs, labels)).map(with_weight)
 
     return batches.window(count).flat_map(weighted)

@@ -112,15 +112,20 @@ def distributed(strategy, make_batches, pad_id, ids=None, copies=1):
     Returns:
         A `tf.distribute.DistributedDataset`.
     """
+    import tensorflow as tf
+
     replicas = strategy.num_replicas_in_sync
 
     def of_worker(context):
         here = replicas // context.num_input_pipelines
         first = context.input_pipeline_id * here
         batches = make_batches() if ids is None else ids.checked_dataset(make_batches())
-        return batches.flat_map(
-            lambda *batch: _shares(batch, replicas, first, here, pad_id, copies)
-        )
+
+        @tf.autograph.experimental.do_not_convert
+        def shares(*batch):
+            return _shares(batch, replicas, first, here, pad_id, copies)
+
+        return batches.flat_map(shares)
 
     return strategy.distribute_datasets_from_function(of_worker)
 
@@ -186,8 +191,9 @@ def with_rows_filled(
     check_size(multiple=multiple, copies=copies)
     if multiple == 1:
         return batches
-    return batches.map(
-        lambda *batch: tf.nest.map_structure(
-            lambda array: _filled(array, multiple, pad_id, copies), batch
-        )
-    )
+
+    @tf.autograph.experimental.do_not_convert
+    def filled(*batch):
+        return tf.nest.map_structure(lambda array: _filled(array, multiple, pad_id, copies), batch)
+
+    return batches.map(filled)

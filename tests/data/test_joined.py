@@ -1,6 +1,7 @@
 """Several corpora as one: how often an epoch has each pair, and that its batches can be resumed."""
 
 import collections
+import math
 
 import numpy as np
 import pytest
@@ -120,6 +121,7 @@ def test_texts_are_joined_and_tagged(tmp_path):
 
 def test_weights_of_a_temperature():
     assert weights_of_temperature([10, 30], 1) == pytest.approx([1, 1])
+    assert weights_of_temperature([10, 30], math.inf) == pytest.approx([2, 2 / 3])
     weights = np.array(weights_of_temperature([10, 1000], 5))
     shares = weights * [10, 1000] / 1010
     assert shares.sum() == pytest.approx(1)
@@ -127,11 +129,11 @@ def test_weights_of_a_temperature():
 
 
 def test_weights_that_are_none():
-    with pytest.raises(ValueError, match="`weight` must be a number above 0. Received: weight=0"):
+    with pytest.raises(ValueError, match="`weight` must be a finite number above 0"):
         MixedCorpus([SMALL], weights=[0])
     with pytest.raises(ValueError, match="leave a pair of each corpus.*weight=0.1 for 2 pairs"):
         MixedCorpus([SMALL], weights=[0.1])
     with pytest.raises(ValueError, match="`weights` must be as many as `parts`. Received: 1 wei"):
         MixedCorpus([SMALL, LARGE], weights=[1])
-    with pytest.raises(ValueError, match="`temperature` must be a number above 0"):
+    with pytest.raises(ValueError, match="`temperature` must be a finite number above 0"):
         weights_of_temperature([1, 2], 0)

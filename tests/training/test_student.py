@@ -81,7 +81,7 @@ def test_pads_and_batches_without_teachers(batch):
 def test_values_are_checked():
     with pytest.raises(ValueError, match=r"`teacher_weight` must be in \[0, 1\]. Received: .*=1.5"):
         TeacherCrossEntropy(1.5)
-    with pytest.raises(ValueError, match="`temperature` must be a number above 0"):
+    with pytest.raises(ValueError, match="`temperature` must be a finite number above 0"):
         TeacherCrossEntropy(0.5, 0.0)
 
 

@@ -1,5 +1,6 @@
 """Shared by all tests: a quiet TensorFlow, the same random numbers every time, the shared data."""
 
+import gc
 import os
 import random
 import sys
@@ -23,6 +24,14 @@ def _seeds():
     np.random.seed(0)
     if "keras" in sys.modules:  # a test that needs no Keras does not pay for its import
         sys.modules["keras"].utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _long_lived_objects():
+    """What a file's tests leave alive, every later collection of garbage would look at again."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -91,8 +91,14 @@ STAGED = {
 }
 
 
-@pytest.mark.parametrize("options", STAGED.values(), ids=STAGED)
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        *((STRATEGIES[0], options) for options in STAGED.values()),
+        *((strategy, STAGED["by distance"]) for strategy in STRATEGIES[1:]),
+    ],
+    ids=str,
+)
 def test_stages_change_nothing(monkeypatch, strategy, options):
     """Where all sizes are known, as on a device: 15 slots, and then 77."""
     model = talkative_toy(decoder_layers=1, **options)

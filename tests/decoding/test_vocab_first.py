@@ -111,7 +111,11 @@ OTHERS = [
 
 
 @tensorflow_only("JAX always compiles")
-@pytest.mark.parametrize("strategy", PLAIN + OTHERS)
+@pytest.mark.parametrize(
+    "strategy",
+    [*PLAIN, OTHERS[1], OTHERS[-1]]
+    + [pytest.param(each, marks=pytest.mark.release) for each in (OTHERS[0], *OTHERS[2:-1])],
+)
 def test_xla_finds_the_same_and_asks_for_it_without_rules(monkeypatch, strategy):
     monkeypatch.setattr(plan, "_LEAST_ROWS", 2)  # so that the batch shrinks
     fast, asked = run_of(strategy, True)

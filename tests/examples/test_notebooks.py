@@ -9,6 +9,7 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+QUICK, MINUTES = "first_model", pytest.mark.release
 
 
 def test_there_are_notebooks():
@@ -32,9 +33,14 @@ def test_a_notebook_is_stored_without_outputs(path):
     assert "%pip install" in code[0].source  # where the package is missing, as in Colab
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem == QUICK else MINUTES)
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_runs_from_top_to_bottom(path, repo_root, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 

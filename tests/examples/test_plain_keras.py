@@ -5,7 +5,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_plain_keras_prints_what_its_header_says(repo_root, tmp_path):
     result = subprocess.run(
         [sys.executable, repo_root / "examples" / "plain_keras.py"],

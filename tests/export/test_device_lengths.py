@@ -124,8 +124,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "relative" else pytest.mark.release)
+        for name in VARIANTS
+    ],
+)
 def test_what_hangs_on_positions_is_no_table_either(name, tokenizer, texts, tmp_path):
     options = dict(vocab_size=tokenizer.vocab_size, model_dim=26, num_heads=2, dropout=0.0)
     options |= dict(intermediate_dim=15, encoder_layers=1, decoder_layers=1)

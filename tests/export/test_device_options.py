@@ -14,7 +14,7 @@ from keras_transformer_runner import Runner
 
 # Every option is one of the Transformer's tests as well.
 QUICK = "relative, window, pre, batch"
-SLOW = ("like Llama", "alibi, chunk, additive", "like M2M-100 and mBART")
+SLOW = ("like Llama",)
 
 
 def marks(name):

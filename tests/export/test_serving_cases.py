@@ -104,7 +104,7 @@ def test_a_model_that_xla_compiles_is_served_without_it(short, texts, odd_texts)
     assert compiled == [] == [node.name for node in nodes if "Xla" in node.op]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_server_that_compiles_what_it_can_gives_the_same_text(
     saved_model, live, texts, run_python, monkeypatch
 ):

@@ -11,7 +11,7 @@ from serving_process import SERVER, load
 serving_load = load(SERVER.with_name("serving_load.py"))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_many_clients_get_what_they_get_alone(saved_model, texts, odd_texts, tmp_path):
     shutil.copytree(saved_model.path, tmp_path / "models" / "1")
     models, everything = tmp_path / "models", [*texts, *odd_texts]

@@ -15,6 +15,7 @@ from keras_transformer_runner import Runner
 NLLB = dict(source_language="deu_Latn", target_language="eng_Latn")
 MBART = dict(source_language="de_DE", target_language="en_XX")
 INT8_TEXTS = GERMAN_TEXTS[1:]  # random weights have near-ties, which eight bits turn in the first
+QUICK = ("marian", "t5_v1_1")  # one with its own decoder's start and one with relative positions
 FAMILIES = {
     "marian": (marian_folder, {}),
     "nllb": (nllb_folder, NLLB),
@@ -23,8 +24,13 @@ FAMILIES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in QUICK else pytest.mark.release)
+        for name in FAMILIES
+    ],
+)
 def test_an_imported_model_answers_the_same_everywhere(name, tmp_path):
     make, languages = FAMILIES[name]
     pretrained = from_pretrained(make(tmp_path / name), **languages)

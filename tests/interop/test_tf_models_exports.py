@@ -49,7 +49,11 @@ def padded(rows):
     return np.array([[*row, EOS, *[PAD] * (LONGEST - 1 - len(row))] for row in rows], "int32")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["pre-norm", "post-norm"])
+@pytest.fixture(
+    scope="module",
+    params=[True, pytest.param(False, marks=pytest.mark.release)],
+    ids=["pre-norm", "post-norm"],
+)
 def seq2seq(request, tokenizer):
     """Trained in tf_keras for some seconds, with dropout."""
     tf_keras.utils.set_random_seed(3)

@@ -48,7 +48,7 @@ def test_blocks_that_recompute_give_the_same_loss_and_gradients(options):
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_fit_is_the_same_under_xla():
     inputs = {"source_ids": sources([5, 3]), "target_ids": targets(2, 5)}
 

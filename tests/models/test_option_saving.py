@@ -3,14 +3,23 @@
 import keras
 import numpy as np
 import pytest
-from toy_options import COMBINED, assert_near, batch, every_option, logits, rebuilt, toy, toy_logits
+from toy_options import (
+    COMBINED,
+    assert_near,
+    batch,
+    logits,
+    options_together,
+    rebuilt,
+    toy,
+    toy_logits,
+)
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import Transformer
 from keras_transformer.training import SmoothedCrossEntropy
 
 
-@every_option
+@options_together
 def test_round_trips(name, tmp_path):
     """Through a `.keras` file and through JSON, bit for bit."""
     model, ids = toy(name), batch(name)
@@ -26,7 +35,7 @@ def test_round_trips(name, tmp_path):
         np.testing.assert_array_equal(logits(each, *ids), toy_logits(name))
 
 
-@every_option
+@options_together
 def test_one_training_step_with_an_empty_source(name):
     """Finite loss and gradients: no weight becomes NaN, and all move that have a gradient."""
     model, (source_ids, target_ids) = rebuilt(name), batch(name, (4, 0))

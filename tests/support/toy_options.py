@@ -1,4 +1,4 @@
-"""One change of the config at a time, over every field, and pairs: a toy model for each.
+"""One change of the config at a time, over every field, and several: a toy model for each.
 
 `test_model_options.py` holds that the table is complete.
 """
@@ -133,8 +133,19 @@ OPTIONS = {
     },
     "no norm, no feed-forward": dict(normalization="none", use_feed_forward=False),
     "no positions, no residual": dict(positions="none", use_residual=False),
+    "other sizes, ids and rates": {
+        **dict(vocab_size=31, target_vocab_size=29, embedding_sharing="target_output"),
+        **dict(model_dim=12, num_heads=2, key_dim=None, value_dim=None, intermediate_dim=5),
+        **dict(encoder_layers=3, encoder_tied_layers=(0, 1, 1)),
+        **dict(decoder_layers=3, decoder_tied_layers=(0, 0, 2), alignment_layer=1),
+        **dict(pad_id=V - 1, unk_id=0, eos_id=3, activation="glu", norm_epsilon=0.1),
+        **dict(dropout=0.1, attention_dropout=0.1, intermediate_dropout=0.1, final_norm=True),
+    },
+    "other buckets, no final norm, reglu": {
+        **dict(positions="relative", relative_buckets=8, relative_max_distance=5),
+        **dict(residual="pre", final_norm=False, activation="reglu"),
+    },
 }
-every_option = pytest.mark.parametrize("name", OPTIONS)
 # Few that together hold every operation, for what is slow to make: XLA's programs, exports.
 EXPORTED = (
     *("the paper's", "tensor2tensor", "like Llama", "like T5", "rotary, window, b2t"),
@@ -143,6 +154,16 @@ EXPORTED = (
     *("like Marian", "like Flan-T5", "like M2M-100 and mBART", "ssru, tensor2tensor"),
 )
 COMBINED = (*EXPORTED, "packed", "packed, relative", "ssru, packed")
+# Every field, several at once; one at a time, before a release, tells which it was.
+TOGETHER = (
+    *COMBINED,
+    *("other sizes, ids and rates", "other buckets, no final norm, reglu", "bos_id", "bos is eos"),
+)
+every_option = pytest.mark.parametrize("name", OPTIONS)
+options_together = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in TOGETHER else pytest.mark.release) for name in OPTIONS],
+)
 
 
 def randomise_all(layer, seed=7):

@@ -95,7 +95,7 @@ train(Experiment.load(experiment, options), run_dir)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_whole_run_is_the_same_on_two_replicas(tmp_path):
     experiment = write_experiment(tmp_path / "data")
     script = tmp_path / "train.py"

@@ -182,7 +182,7 @@ def test_resumed_equals_never_killed(finished, toy, tmp_path, monkeypatch, steps
     assert list(tmp_path.rglob(".*")) == [run_dir / ".mine.lock"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     """With XLA, killed at a moment that nobody chose."""
     text = toy.read_text().replace("jit_compile = false", "jit_compile = true")

@@ -166,7 +166,7 @@ def test_it_does_not_wait_longer_than_it_may(native_pieces, repo_root):
 def test_an_address_of_version_6(native_pieces, capsys):
     if not socket.has_ipv6:
         pytest.skip("needs IPv6")
-    with command._bound("::1", 0) as listener:
+    with command.bound("::1", 0) as listener:
         assert command._address(listener).startswith("http://[::1]:")
 
 

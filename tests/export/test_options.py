@@ -41,7 +41,16 @@ def model_of(tokenizer, **changes):
     return model
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+# Half a minute each: those in which most options meet come first.
+QUICK = ("rotary, window, b2t", "like Flan-T5", "ssru, tensor2tensor")
+SLOW = ("alibi, chunk, additive", "learned, nothing shared, gelu", "relative, window, pre, batch")
+
+
+def marks(name):
+    return () if name in QUICK else pytest.mark.slow if name in SLOW else pytest.mark.release
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXPORTED])
 def test_every_option_exports_to_both(name, tokenizer, texts, tmp_path):
     changes = {**OPTIONS[name]}
     if "max_positions" in changes:

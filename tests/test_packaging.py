@@ -31,7 +31,7 @@ PUBLIC = [
 ]
 KIT_FILES = f"{PACKAGE}/kits/files/"
 RUNNER_NEEDS = {"numpy", "sentencepiece", "ai_edge_litert"}
-SERVER_NEEDS = {"starlette", "uvicorn", "prometheus_client", "py3langid", "babel"}
+SERVER_NEEDS = {"starlette", "uvicorn", "prometheus_client", "py3langid", "babel", "icu4py"}
 
 
 def run_python(code, *arguments, cwd):

@@ -347,4 +347,8 @@ def _assembled(dataset, ids, size):
 
     dataset = dataset.map(assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    # An iterator that goes may miss the end of its tuning, and then sleeps up to a minute: all that
+    # is tuned here is the number of threads of a map, which is that of the cores without.
+    options.autotune.enabled = False
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)

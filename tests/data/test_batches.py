@@ -100,7 +100,7 @@ def test_a_batch_by_hand():
     assert labels.tolist() == [[10, 3, 0, 0], [11, 11, 11, 3]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40),
     batch_tokens=st.integers(1, 200),
@@ -147,6 +147,14 @@ def test_the_last_batch_is_filled_with_pads_not_dropped():
     batches = listed(training_batches(corpus, IDS, batch_tokens=16, buckets=(4,), epochs=1))
     assert [labels.shape for _, labels in batches] == [(4, 4)] * 3
     assert len(pairs_in(batches)) == 10
+
+
+@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+def test_no_thread_tunes_batches(make):
+    """TensorFlow's notice that it ends can be missed, and who drops the iterator then waits."""
+    batches = make(corpus_of([3] * 10), IDS, batch_tokens=16, buckets=(4,))
+    assert batches.options().autotune.enabled is False
+    assert batches.map(lambda *batch: batch).skip(1).options().autotune.enabled is False
 
 
 def test_the_order_depends_on_seed_and_epoch_alone():

@@ -5,7 +5,8 @@
 The task: dates as people write them, in 23 locales, into ISO 8601. The script makes the corpus
 (see dates.py), trains a small Transformer for four epochs, counts how many of 1,000 unseen
 dates it gets exactly right, exports a SavedModel and an int8 LiteRT file, runs both, and prints
-what Python, the SavedModel and the device make of the same inputs.
+what Python, the SavedModel and the device make of the same inputs. Interrupted in its training,
+the same command goes on.
 """
 
 import argparse
@@ -35,15 +36,19 @@ def main():
     parser.add_argument("--pairs", type=int, default=60_000, help="size of the corpus")
     arguments = parser.parse_args()
     folder = pathlib.Path(arguments.folder)
-    if folder.exists():
+    interrupted = (folder / "run").exists() and not (folder / "savedmodel").exists()
+    if folder.exists() and not interrupted:
         return f"quickstart: {folder} exists; remove it, or choose another with --folder"
 
     start_tensorflow()
     train_pairs, test_pairs = dates.split(seed=0, train=arguments.pairs, test=1500)
-    folder.mkdir(parents=True)
-    write_tsv(folder / "train.tsv", train_pairs)
-    write_tsv(folder / "valid.tsv", test_pairs[1000:])
-    run = kt.load_run(kt.train(experiment(folder, arguments.minutes), folder / "run"))
+    if not interrupted:
+        folder.mkdir(parents=True)
+        write_tsv(folder / "train.tsv", train_pairs)
+        write_tsv(folder / "valid.tsv", test_pairs[1000:])
+    if not (folder / "run" / "model.keras").exists():
+        kt.train(experiment(folder, arguments.minutes), folder / "run")
+    run = kt.load_run(folder / "run")
 
     sources, expected = zip(*test_pairs[:1000], strict=True)
     translator = run.translator()

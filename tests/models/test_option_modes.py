@@ -6,8 +6,15 @@ import pytest
 from backend import in_graph
 from toy_options import COMBINED, assert_near, batch, rebuilt, toy_logits
 
+# What branches on its sizes or its numbers when it is traced.
+QUICK = ("rotary, window, b2t", "alibi, chunk, additive", "relative, window, pre, batch")
+QUICK += ("like Flan-T5", "like M2M-100 and mBART", "ssru, tensor2tensor", "packed, relative")
 
-@pytest.mark.parametrize("name", COMBINED)
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in COMBINED],
+)
 def test_eager_graph_predict_and_xla_agree(name):
     """On ids in the vocabulary, and on one that is not, which gives NaN to its own row only."""
     model, (source_ids, target_ids) = rebuilt(name), batch(name)

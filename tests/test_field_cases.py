@@ -14,7 +14,7 @@ ROWS = [
     if re.match(r"\| (\S+#\d+|F\d\d, )", line)
 ]
 # Cases of ours, in the order in which they were found, and where each came from.
-OWN = [f"F{number}" for number in (*range(51, 67), *range(70, 85), *range(90, 97))]
+OWN = [f"F{number}" for number in (*range(51, 67), *range(70, 85), *range(90, 98))]
 
 
 def named(text):

@@ -21,8 +21,9 @@ under most clients stays. Then all systems take turns under 1, 8 and 32 clients,
 in alternating order, with the kit's batching.config: requests a second, latency at p50 and p99 (of
 all rounds' calls), and the mean call's time in the queue, in merging and splitting, in the model,
 and elsewhere (gRPC, Python, waiting for a core). A ratio is of two speeds of one round. Last comes
-a sweep of `max_batch_size` and `batch_timeout_micros`. Chosen is, among the settings within 5% of
-the most requests a second under most clients, the one with the lowest p99 under one client.
+a sweep of the SavedModel's `max_batch_size` and `batch_timeout_micros`. Chosen is, among the
+settings within 5% of the most requests a second under most clients, the one with the lowest p99
+under one client.
 """
 
 import argparse

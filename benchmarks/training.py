@@ -104,9 +104,10 @@ def make_task(folder, arguments):
     import numpy as np
 
     from keras_transformer import data
+    from keras_transformer_runner.tokenizers import SentencePieceTokenizer
 
     corpus = data.ParallelCorpus(*(arguments.data / f"train.{side}.gz" for side in ("en", "de")))
-    tokenizer = data.SentencePieceTokenizer.train(
+    tokenizer = SentencePieceTokenizer.train(
         (sentence for pair in corpus for sentence in pair), vocab_size=6000
     )
     tokenized = data.tokenize_corpus(corpus, tokenizer, max_length=MODEL["max_length"])

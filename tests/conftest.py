@@ -27,19 +27,13 @@ def _seeds():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _long_lived_objects():
-    """What a file's tests leave alive, every later collection of garbage would look at again."""
+def _what_a_file_leaves():
     yield
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiled_programs():
-    """JAX keeps all that it ever compiled: some thousand programs use up a process' memory maps."""
-    yield
+    # JAX keeps all that it ever compiled: some thousand programs use up a process' memory maps.
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
+    gc.collect()
+    gc.freeze()  # or every later collection looks at it again
 
 
 @pytest.fixture

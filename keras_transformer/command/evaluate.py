@@ -49,7 +49,12 @@ def open_test_set(arguments):
 
 def read_test_set(corpus):
     """The sources and the references, lists of str. Each file is read once, as a pipe can be."""
-    pairs = list(corpus)
+    from keras_transformer.data.corpus import SKIP_HINT, FaultyLine
+
+    try:
+        pairs = list(corpus)
+    except FaultyLine as error:  # no line of a test set may be left out
+        raise ValueError(str(error).removesuffix(SKIP_HINT)) from error
     if not any(source.strip() and target.strip() for source, target in pairs):
         raise ValueError(
             "a test set must hold a pair with text on both sides. "

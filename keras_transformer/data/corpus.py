@@ -182,6 +182,9 @@ def decoded(line, place):
         ) from error
 
 
+SKIP_HINT = ' (with invalid="skip" such lines are left out)'
+
+
 def parsed_pairs(items, parse, invalid, faults, first=1):
     """Yields `(number, source, target)` of what `parse(item, number)` gives for each item.
 
@@ -192,8 +195,7 @@ def parsed_pairs(items, parse, invalid, faults, first=1):
             source, target = parse(item, number)
         except FaultyLine as error:
             if invalid == "error":
-                hint = f'{error} (with invalid="skip" such lines are left out)'
-                raise FaultyLine(error.kind, hint) from error.__cause__
+                raise FaultyLine(error.kind, f"{error}{SKIP_HINT}") from error.__cause__
             faults.add(error.kind, [number])
             continue
         yield number, source, target

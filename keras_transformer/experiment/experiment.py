@@ -56,7 +56,8 @@ class Experiment:
       `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
       `top_p`, `min_p`, `seed`
 
-    The classes of `experiment.sections` tell what each key means.
+    The classes of `experiment.sections` tell what each key means. Paths are absolute: a relative
+    one is of the working directory, or in a file of that file's folder.
 
     Attributes:
         data: A `DataSection`: the corpus.
@@ -100,6 +101,8 @@ class Experiment:
     decoding: DecodingSection = dataclasses.field(default_factory=DecodingSection)
 
     def __post_init__(self):
+        for name in ("data", "tokenizer", "training"):  # the run's folder keeps them, elsewhere
+            object.__setattr__(self, name, _with_absolute_paths(getattr(self, name)))
         for name in _FROM_TOKENIZER:
             if name in self.model:
                 raise ValueError(
@@ -190,7 +193,7 @@ class Experiment:
         for section in (*self.data.corpora, self.tokenizer):
             for name in section.PATHS:
                 path = getattr(section, name)
-                if path and _is_path(path):
+                if _is_path(path):
                     check_file(path)
         if self.data.distilled:
             open_distilled(self.data.distilled, len(self.data.corpora))
@@ -231,9 +234,8 @@ class Experiment:
             if not dot or not key:
                 raise ValueError(f"an override must be section.key=value. Received: {name}={text}")
             check_name("a section", section, _section_types(), cutoff=0)
-            new = {key: _toml_value(text)}
-            _resolve_paths(section, new, Path.cwd())
-            values.setdefault(section, {}).update(new)
+            if isinstance(values.setdefault(section, {}), dict):  # or it is named below
+                values[section][key] = _toml_value(text)
         return cls.from_dict(values)
 
     @classmethod
@@ -326,18 +328,31 @@ def _resolve_paths(name, section, folder):
     """Makes the paths of a section absolute."""
     if isinstance(section, dict):
         kind = _section_types()[name]
-        for key in (*getattr(kind, "PATHS", ()), *getattr(kind, "FOLDERS", ())):
-            value = section.get(key)
-            if value and isinstance(value, str) and value != "-" and _is_path(value):
+        for key in _path_keys(kind):
+            if _is_path(value := section.get(key)):
                 section[key] = os.path.abspath(folder / value)
         sources = section.get("sources") if name == "data" else None
         for each in sources if isinstance(sources, list) else ():
             _resolve_paths(name, each, folder)
 
 
+def _with_absolute_paths(section):
+    """A section whose relative paths are of the working directory."""
+    values = {key: getattr(section, key) for key in _path_keys(section)}
+    changes = {key: os.path.abspath(value) for key, value in values.items() if _is_path(value)}
+    if getattr(section, "sources", None):
+        changes["sources"] = tuple(map(_with_absolute_paths, section.sources))
+    return dataclasses.replace(section, **changes)
+
+
+def _path_keys(section):
+    return (*getattr(section, "PATHS", ()), *getattr(section, "FOLDERS", ()))
+
+
 def _is_path(value):
-    """Whether a name is one of this machine's files: not a dataset, nor remote."""
-    return not (value.startswith("tfds:") or is_remote(value))
+    """Whether a value names one of this machine's files: no dataset, nothing remote or streamed."""
+    is_name = isinstance(value, str) and value not in ("", "-")
+    return is_name and not (value.startswith("tfds:") or is_remote(value))
 
 
 def _toml_value(text):

@@ -37,6 +37,7 @@ class Extension(NamedTuple):
         """The extension of the run in a folder, or `None`.
 
         Raises:
+            FileNotFoundError: if the run has no experiment.
             ValueError: if its file is damaged, or of another run.
         """
         path = Path(run_dir) / EXTENSION_FILE

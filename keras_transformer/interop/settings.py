@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def reading(place: Path) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        if str(place) in str(error):
+        if re.search(rf"(^|[\s'\"]){re.escape(str(place))}([/:,'\"]|$)", str(error)):
             raise
         raise ValueError(f"{place}: {error}") from error
 

@@ -88,7 +88,7 @@ def _refused(request, error):
     if error.status_code == 404:  # this and the next are Starlette's own, which names no rule
         said = f"the path must be one of this server. Received: {request.url.path[:100]}"
     elif error.status_code == 405:
-        allowed = error.headers["Allow"]
+        allowed = ", ".join(sorted(error.headers["Allow"].split(", ")))  # it is a set's order
         said = f"{request.url.path} must be asked by {allowed}. Received: {request.method}"
     return JSONResponse({"error": said}, error.status_code, headers=error.headers)
 

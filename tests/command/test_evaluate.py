@@ -125,6 +125,13 @@ def test_a_test_set_that_is_no_text(fails, run_dir, toy, tmp_path):
     assert "a test set must be text, not what `prepare` made of it" in line
 
 
+def test_a_faulty_line_of_a_test_set_is_not_to_be_left_out(fails, run_dir, tmp_path):
+    path = tmp_path / "test.tsv"
+    path.write_text("ba\tab\nno tab\n")
+    line = fails("evaluate", run_dir, "--source", path)
+    assert "test.tsv, line 2" in line and "skip" not in line
+
+
 def test_a_text_that_is_too_long_is_known_before_the_first_is_translated(
     fails, run_dir, tmp_path, monkeypatch
 ):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from keras_transformer.experiment import Experiment
 from keras_transformer.experiment.run_folder import create_folder
 from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.presets.record import check_record, write_record
@@ -103,3 +104,22 @@ def test_a_record_must_tell_of_files_in_its_folder(tmp_path, name, value):
 
 def test_a_folder_without_a_record(tmp_path):
     assert not check_record(tmp_path, ["a"])
+
+
+def test_a_run_made_in_python_with_relative_paths_goes_on(tmp_path, monkeypatch):
+    """The folder keeps its experiment somewhere else, so a path must not hang on where it lies."""
+    monkeypatch.chdir(tmp_path)
+    values = {"data": {"tsv": "pairs.tsv"}, "training": {"max_epochs": 1, "start_from": "earlier"}}
+    experiment = Experiment.from_dict(values)
+    assert values["data"]["tsv"] == "pairs.tsv"
+    run = tmp_path / "runs" / "new"
+    run.mkdir(parents=True)
+    (run / "experiment.toml").write_text(experiment.to_toml())
+    found = Experiment.load(run / "experiment.toml")
+    assert found == experiment
+    assert found.data.tsv == str(tmp_path / "pairs.tsv")
+    assert found.training.start_from == str(tmp_path / "earlier")
+    sources = {"sources": [{"source": "a", "target": "b"}, {"source": "tfds:c/d"}]}
+    described = Experiment.from_dict({"data": sources, "training": {"max_epochs": 1}})
+    assert described.data.sources[0].target == str(tmp_path / "b")
+    assert described.data.sources[1].source == "tfds:c/d"

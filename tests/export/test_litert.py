@@ -201,7 +201,7 @@ for name, make in makers.items():
 """
 
 
-@pytest.mark.release
+@pytest.mark.slow
 def test_every_kind_of_model_exports_quietly(trained, tokenizer, live, texts, run_python, tmp_path):
     trained.save(tmp_path / "trained.keras")
     tokenizer.save(tmp_path / "tokenizer.model")

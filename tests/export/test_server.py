@@ -170,7 +170,7 @@ def test_an_address_of_version_6(native_pieces, capsys):
         assert command._address(listener).startswith("http://[::1]:")
 
 
-def test_what_cannot_be_served(native_pieces, native_language, tmp_path, capsys, monkeypatch):
+def test_what_cannot_be_served(native_pieces, native_language, tmp_path, capsys):
     pair = f"en:de={native_pieces}"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -157,7 +157,8 @@ COMBINED = (*EXPORTED, "packed", "packed, relative", "ssru, packed")
 # Every field, several at once; one at a time, before a release, tells which it was.
 TOGETHER = (
     *COMBINED,
-    *("other sizes, ids and rates", "other buckets, no final norm, reglu", "bos_id", "bos is eos"),
+    *("ssru, relative, window, pre, no bias", "bos_id", "bos is eos"),
+    *("other sizes, ids and rates", "other buckets, no final norm, reglu"),
 )
 every_option = pytest.mark.parametrize("name", OPTIONS)
 options_together = pytest.mark.parametrize(

@@ -7,10 +7,18 @@ from tensorflow.python.autograph.impl import api
 from toy_experiment import write_experiment
 from toy_model import toy_transformer
 
+from keras_transformer.data import (
+    MixedCorpus,
+    PreparedCorpus,
+    prepare,
+    tokenize_corpus,
+    training_batches,
+)
 from keras_transformer.experiment import Experiment
 from keras_transformer.experiment.corpora import open_corpora
 from keras_transformer.training.data import TrainingData, make_tokenizers
-from keras_transformer.training.distribution import distributed
+from keras_transformer.training.distribution import distributed, with_rows_filled
+from keras_transformer_runner.tokenizers import CharacterTokenizer
 
 
 @pytest.fixture
@@ -54,4 +62,16 @@ def test_shares_and_checks_are_made_without_it(converted):
     checks = toy_transformer().ids()
     for batch in distributed(tf.distribute.get_strategy(), make, 0, checks):
         assert batch
+    (filled,) = with_rows_filled(make(), 3, 0)
+    assert filled[1].shape == (6, 2)
+    assert converted == []
+
+
+def test_prepared_and_mixed_corpora_are_read_without_it(converted, tmp_path):
+    tokenizer = CharacterTokenizer(["a", "b"])
+    pairs = [("a", "b"), ("ab", "ba")]
+    prepare(pairs, tokenizer, tmp_path / "corpus", max_length=8)
+    parts = [tokenize_corpus(pairs, tokenizer, max_length=8)] * 2
+    for corpus in (PreparedCorpus(tmp_path / "corpus"), MixedCorpus(parts, weights=[1, 0.5])):
+        assert list(training_batches(corpus, tokenizer, batch_tokens=16, epochs=1))
     assert converted == []

@@ -122,7 +122,7 @@ def results(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.release
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data on 4, then 8", "split on 4, then 8, then 1"])
 def test_a_run_that_was_killed_goes_on_with_other_devices_as_on_one(results, name):
     """With dropout, rows that do not divide, two batches an update, and the kill inside one."""
@@ -139,7 +139,7 @@ def test_a_run_that_was_killed_goes_on_with_other_devices_as_on_one(results, nam
             np.testing.assert_allclose(other["weights"][path], expected, atol=1e-4, err_msg=path)
 
 
-@pytest.mark.release
+@pytest.mark.slow
 def test_each_device_holds_its_part_of_weights_and_slots(results):
     split = {path: axes for path, (axes, _) in results["specs"].items()}
     assert split["embedding/embeddings"] == ["model", None]

@@ -156,6 +156,8 @@ def test_other_paths_and_methods(address):
     rule = "/translate must be asked by POST. Received: GET"
     assert answer.status == 405 and answer.body == {"error": rule}
     assert answer.headers["allow"] == "POST"
+    answer = ask(address, "/languages", {})
+    assert answer.body == {"error": "/languages must be asked by GET, HEAD. Received: POST"}
 
 
 def test_the_page(address):

@@ -44,7 +44,7 @@ def test_as_many_rows_at_once_as_have_so_many_tokens(rows, tokens, sizes):
     assert seen == sizes  # and one after another
 
 
-@pytest.fixture(scope="module", params=["greedy", "beam"])
+@pytest.fixture(scope="module", params=["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def calls(request, trained, tokenizer, texts):
     """Of each signature what comes of one call: whole, and in pieces of a few tokens."""
     strategy = (

@@ -97,8 +97,11 @@ def model_of(kind):
     return talkative_toy()
 
 
-KINDS = ["gated", "no feed-forward", "ensemble", "language model"]
-CASES = [("paper", STRATEGIES[0])] + [(kind, STRATEGIES[0]) for kind in KINDS]
+CASES = [(kind, STRATEGIES[0]) for kind in ("paper", "gated", "language model")]
+CASES += [
+    pytest.param(kind, STRATEGIES[0], marks=pytest.mark.slow)
+    for kind in ("no feed-forward", "ensemble")
+]
 CASES += [pytest.param("paper", each, marks=pytest.mark.release) for each in STRATEGIES[1:]]
 
 

@@ -155,7 +155,7 @@ def test_who_waits_takes_what_the_other_has_made(native_tool, device, made, tmp_
 
     other = threading.Thread(target=hold)
     other.start()
-    assert waiting.wait(10)
+    assert waiting.wait(300)
     assert native_tool(device.path, "--weight-cache", tmp_path / "cache").returncode == 0
     other.join()
     times = [path.stat().st_mtime_ns for path in files_of(tmp_path / "cache")]

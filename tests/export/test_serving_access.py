@@ -131,7 +131,7 @@ def proxy(certificates, models, tmp_path):
         )
         process = subprocess.Popen([nginx, "-e", f"{tmp_path}/log", "-c", f"{tmp_path}/nginx.conf"])
         try:
-            for _ in range(100):
+            for _ in range(2000):
                 if (tmp_path / "pid").exists() or process.poll() is not None:
                     break
                 time.sleep(0.05)

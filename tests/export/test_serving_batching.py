@@ -52,7 +52,7 @@ def at_once(*calls):
 
 def merged(server):
     """How many runs of the server had so many calls."""
-    with urllib.request.urlopen(f"{server.rest}/merged", timeout=30) as answer:
+    with urllib.request.urlopen(f"{server.rest}/merged", timeout=300) as answer:
         return {int(calls): runs for calls, runs in json.loads(answer.read()).items()}
 
 
@@ -170,7 +170,7 @@ def test_bounds_of_a_batch(server, caller, live, texts):
 
     def nothing():
         url = f"{server.rest}/v1/models/{server.name}:predict"
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=300) as answer:
             return json.loads(answer.read())["outputs"]["embedding"]
 
     assert nothing() == []

@@ -139,7 +139,7 @@ def test_a_second_process_waits_and_takes_what_the_first_has_made(device, tmp_pa
     monkeypatch.setattr(packed_weights, "_build", None)
     first = threading.Thread(target=hold)
     first.start()
-    assert waiting.wait(10)
+    assert waiting.wait(300)
     assert Runner(device.path, weight_cache=tmp_path / "cache").translate([""]) == [""]
     first.join()
     files_of(tmp_path / "cache")

@@ -141,8 +141,8 @@ def started(path):
 
 
 def gone(process):
-    """Whether a process ends within some seconds."""
-    for _ in range(150):
+    """Whether a process ends within two minutes."""
+    for _ in range(1200):
         try:
             if pathlib.Path(f"/proc/{process}/stat").read_text().split()[2] == "Z":
                 return True

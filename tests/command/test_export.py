@@ -22,7 +22,10 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
 
 @pytest.mark.parametrize(
     ("form", "search"),
-    [("savedmodel", []), ("litert", ["--beam-size", "3", "--length-penalty", "1"])],
+    [
+        ("litert", ["--beam-size", "3", "--length-penalty", "1"]),
+        pytest.param("savedmodel", [], marks=pytest.mark.slow),
+    ],
 )
 def test_exported_artifacts_score_like_python(
     run_dir, toy, tmp_path, capsys, form, search, repo_root

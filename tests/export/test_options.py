@@ -75,6 +75,7 @@ def test_a_bias_of_the_logits_does_not_store_their_table_twice():
     assert size < 4 * (model.count_params() + config.vocab_size * config.model_dim // 2)
 
 
+@pytest.mark.slow
 def test_equal_sums_are_ordered_alike_everywhere(tokenizer, texts, tmp_path):
     """All weights are 0, so all ids are equally likely at every step: only the rule chooses."""
     model = model_of(tokenizer)
@@ -124,7 +125,7 @@ def other_tokenizer():
     return SentencePieceTokenizer.train(["ABCDEFGH"] * 5, 13, model_type="char")
 
 
-@pytest.mark.parametrize("sharing", ["target_output", "none"])
+@pytest.mark.parametrize("sharing", ["target_output", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_vocabulary_for_each_side(sharing, tokenizer, other_tokenizer, texts, tmp_path):
     assert other_tokenizer.vocab_size != tokenizer.vocab_size
     model = model_of(

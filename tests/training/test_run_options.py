@@ -73,6 +73,7 @@ def test_scores_join_the_figures(everything):
     assert (run_dir / "plots" / "training.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_resumed_equals_never_killed(everything, tmp_path, monkeypatch):
     described, straight = everything
 
@@ -127,7 +128,7 @@ def test_each_side_has_its_vocabulary(everything):
     ]
 
 
-@pytest.mark.parametrize("kind", ["bytes", "characters"])
+@pytest.mark.parametrize("kind", ["bytes", pytest.param("characters", marks=pytest.mark.slow)])
 def test_other_kinds_of_tokenizers_train(tmp_path, kind):
     described = experiment(
         tmp_path / "data",

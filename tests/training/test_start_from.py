@@ -277,6 +277,7 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_checkpoint(finished, toy, tmp_path, monkeypatch, capsys):
     start, straight, run_dir = (tmp_path / name for name in ("start", "straight", "run"))
     shutil.copytree(finished, start)

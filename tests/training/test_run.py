@@ -163,7 +163,7 @@ def test_final_model_is_the_better_of_average_and_best(finished):
     assert candidates["best"] == pytest.approx(min(r["val_loss"] for r in lines(finished)))
 
 
-@pytest.mark.parametrize("steps", [1, 8])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_resumed_equals_never_killed(finished, toy, tmp_path, monkeypatch, steps):
     with monkeypatch.context() as context:
         kill_after(context, steps)

@@ -29,6 +29,7 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on_is_the_run_that_never_stopped(finished, toy, tmp_path, monkeypatch):
     experiment, run_dir = Experiment.load(toy), tmp_path / "run"
 

@@ -191,17 +191,17 @@ def test_every_requirement_has_an_upper_bound_that_is_met_here(wheel):
                 assert requirement.specifier.contains(installed), str(requirement)
 
 
-def test_the_help_of_the_command_is_quick(repo_root):
+def test_the_help_of_the_command_loads_nothing_heavy(repo_root):
     code = (
-        "import sys, time; start = time.process_time()\n"
+        "import sys\n"
         "import keras_transformer_command as command\n"
         "try:\n    command.main(['--help'])\n"
-        "except SystemExit:\n    print(time.process_time() - start, *sys.modules)"
+        "except SystemExit:\n    print(*sys.modules)"
     )
-    runs = [run_python(code, cwd=repo_root).splitlines()[-1].split() for _ in range(5)]
-    loaded = {name.split(".")[0] for name in runs[0][1:]}
-    assert loaded.isdisjoint({"tensorflow", "keras", "tensorflow_text", "sentencepiece"})
-    assert min(float(seconds) for seconds, *_ in runs) < 0.3
+    loaded = {name.split(".")[0] for name in run_python(code, cwd=repo_root).split()}
+    assert "keras_transformer_command" in loaded
+    heavy = {"tensorflow", "keras", "jax", "tensorflow_text", "sentencepiece", "ai_edge_litert"}
+    assert loaded.isdisjoint(heavy | {"apache_beam", "sacrebleu", "matplotlib", "h5py", "scipy"})
 
 
 def test_the_runner_needs_three_packages_and_nothing_of_ours(repo_root):

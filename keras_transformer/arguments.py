@@ -85,7 +85,7 @@ def check_positive(*, optional=False, **values):
             continue
         if not is_finite(value) or value <= 0:
             raise ValueError(
-                f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
+                f"`{name}` must be a finite number above 0. Received: {name}={value!r:.40}"
             )
 
 
@@ -165,7 +165,7 @@ def check_finite(**values):
     """Raises ValueError unless every named argument is a finite number."""
     for name, value in values.items():
         if not is_finite(value):
-            raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")
+            raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r:.40}")
 
 
 def is_finite(value) -> bool:

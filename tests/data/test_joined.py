@@ -129,7 +129,7 @@ def test_weights_of_a_temperature():
 
 
 def test_weights_that_are_none():
-    with pytest.raises(ValueError, match="`weight` must be a finite number above 0"):
+    with pytest.raises(ValueError, match="`weight` must be .* above 0. Received: weight=0"):
         MixedCorpus([SMALL], weights=[0])
     with pytest.raises(ValueError, match="leave a pair of each corpus.*weight=0.1 for 2 pairs"):
         MixedCorpus([SMALL], weights=[0.1])

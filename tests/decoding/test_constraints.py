@@ -160,8 +160,11 @@ def test_xla_changes_nothing(search_class, rule):
     [
         (dict(min_length=-1), "`min_length` must be an integer of at least 0. Received"),
         (dict(no_repeat_ngram=1.0), "`no_repeat_ngram` must be an integer of at least 0. Received"),
-        (dict(repetition_penalty=0), "`repetition_penalty` must be a finite number above 0"),
-        (dict(repetition_penalty=math.inf), "`repetition_penalty` must be a finite number above 0"),
+        (dict(repetition_penalty=0), "`repetition_penalty` must be .* above 0. Received: .*=0"),
+        (
+            dict(repetition_penalty=math.inf),
+            "`repetition_penalty` must be a finite .*Received: .*=inf",
+        ),
         (dict(forbidden_ids=[3]), r"`forbidden_ids` must be a tuple of integers .*\[3\]"),
         (dict(forbidden_ids=(-1,)), r"`forbidden_ids` must be a tuple of integers .*\(-1,\)"),
         (dict(forbidden_ids=(True,)), "`forbidden_ids` must be a tuple of integers"),

@@ -96,6 +96,11 @@ STAGED = {
     [
         *((STRATEGIES[0], options) for options in STAGED.values()),
         *((strategy, STAGED["by distance"]) for strategy in STRATEGIES[1:]),
+        *(
+            pytest.param(strategy, STAGED[name], marks=pytest.mark.release)
+            for strategy in STRATEGIES[1:]
+            for name in ("plain", "a recurrence")
+        ),
     ],
     ids=str,
 )

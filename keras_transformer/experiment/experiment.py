@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from keras_transformer.arguments import check_finite, check_name
+from keras_transformer.arguments import check_finite, check_name, is_finite
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data.distilled import open_distilled
 from keras_transformer.data.places import is_remote
@@ -319,8 +319,10 @@ def _checked(name, value, kind):
 
 
 def _float(name, value):
-    if value != math.inf or name not in _ENDLESS:
+    if name not in _ENDLESS:
         check_finite(**{name: value})
+    elif value != math.inf and not is_finite(value):
+        raise ValueError(f"`{name}` must be a finite number or inf. Received: {value!r:.40}")
     return float(value)
 
 

@@ -97,7 +97,10 @@ def test_config_takes_preset_and_fields(path):
         ({"training.label_smoothing": "1.0"}, "`training.label_smoothing` must be a rate"),
         ({"training.r_drop": "nan"}, "`training.r_drop` must be a finite number. Received: .*=nan"),
         ({"training.clipnorm": "inf"}, "`training.clipnorm` must be a finite number"),
-        ({"training.max_minutes": "nan"}, "`training.max_minutes` must be a finite number"),
+        (
+            {"training.max_minutes": "nan"},
+            "`training.max_minutes` must be a finite number or inf. Received: nan",
+        ),
         ({"training.learning_rate": "9" * 400}, "`training.learning_rate` must be a finite number"),
         ({"decoding.length_penalty": "-inf"}, "`decoding.length_penalty` must be a finite number"),
         ({"training.average_checkpoints": "0"}, "`average_checkpoints` must be at least 1"),

@@ -180,6 +180,7 @@ def _acquire(lock, target, wait):
     end = time.monotonic() + max(wait, _GRACE)
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        _check_ours(lock, descriptor)
         try:
             _lock(descriptor)
         except BlockingIOError:
@@ -203,6 +204,20 @@ def _acquire(lock, target, wait):
                 _sign(descriptor)
                 return descriptor, True
             os.close(descriptor)  # its holder has removed it in the meantime
+
+
+def _check_ours(lock, descriptor):
+    """Raises FileExistsError, and closes the file, if it is no lock but somebody's file."""
+    content = os.pread(descriptor, 1024, 0) if hasattr(os, "pread") else b""
+    try:
+        is_ours = {*json.loads(content or b"{}")} <= {"pid", "host", "since"}
+    except (ValueError, TypeError, RecursionError):
+        is_ours = not content.strip(b"\0")  # as a crash of the machine leaves it
+    if not is_ours:
+        os.close(descriptor)
+        raise FileExistsError(
+            f"this name is for a lock: move the file elsewhere. Received: {lock}, which is no lock"
+        )
 
 
 def _lock(descriptor):

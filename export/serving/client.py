@@ -237,6 +237,8 @@ class Client:
 
     def predict(self, signature, inputs):
         """Calls any signature: a dict of nested lists by input name, and by output name."""
+        for name, values in inputs.items():
+            _check_values(name, values)
         return self.retries.call(lambda seconds: self._predict(signature, inputs, seconds))
 
     def __enter__(self):
@@ -287,6 +289,8 @@ class GrpcClient(Client):
 
     def __init__(self, address, model, *, tls=None, credentials=None, **options):
         super().__init__(model, **options)
+        if "://" in address:
+            raise ValueError(f"`address` of gRPC is HOST:PORT. Received: {address}")
         import grpc
         from tensorflow_serving.apis import prediction_service_pb2_grpc
 
@@ -328,6 +332,8 @@ class RestClient(Client):
 
     def __init__(self, address, model, *, tls=None, **options):
         super().__init__(model, **options)
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"`address` of REST begins with http[s]://. Received: {address}")
         self._open = functools.partial(urllib.request.urlopen, context=tls and tls.context())
         version = "" if self.version is None else f"/versions/{self.version}"
         if self.version_label is not None:
@@ -353,6 +359,17 @@ class RestClient(Client):
         return outputs if isinstance(outputs, dict) else {"output": outputs}
 
 
+def _check_values(name, values):
+    """Raises ValueError unless all are texts, or numbers that TensorFlow makes no others of."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            _check_values(name, value)
+        elif isinstance(value, bool) or not isinstance(value, (str, bytes, int)):
+            raise ValueError(f"`{name}` must hold texts or whole numbers. Received: {value!r}")
+        elif isinstance(value, int) and not -(2**31) <= value < 2**31:
+            raise ValueError(f"`{name}` must hold numbers of 32 bits. Received: {value}")
+
+
 def _tensor(tf, values):
     if not values:  # what they would be is not in an empty list
         raise ValueError("a call must have at least one row. Received: none")
@@ -363,6 +380,8 @@ def _tensor(tf, values):
 
 def _as_bytes(text):
     """UTF-8; a lone surrogate as the bytes that servers read as U+FFFD."""
+    if not isinstance(text, (str, bytes)):
+        raise ValueError(f"a text must be a string. Received: {text!r}")
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
 
 

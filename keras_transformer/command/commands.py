@@ -64,7 +64,8 @@ def prepare(arguments):
         check_writable(arguments.output)
     start_tensorflow()
     made = write(corpus, tokenizer, arguments.output, **options)
-    print(f"{arguments.output}: {len(made):,} pairs in {made.shards} shards; {made.check().faults}")
+    found = [f"{len(made):,} pairs in {made.shards} shards", str(made.check().faults)]
+    print(f"{arguments.output}: {'; '.join(filter(None, found))}")
 
 
 def train(arguments):

@@ -72,6 +72,7 @@ def _add_tokenizer(subparsers):
     command.add_argument(
         "--input",
         required=True,
+        action="extend",
         nargs="+",
         metavar="FILE",
         help="text, a sentence a line; both languages for a joint vocabulary; may be gzip",

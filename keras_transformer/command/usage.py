@@ -12,6 +12,14 @@ _OF_LITERT = {
     "references": None,
     "calibration": None,
 }
+_OF_FILES = {  # of `translate`
+    "format": "lines",
+    "n_best": None,
+    "too_long": "error",
+    "beam": None,
+    "workers": 1,
+    "jit_compile": False,
+}
 _MOST_WORKERS = 256  # a slip of the keyboard must not start more
 SEARCH = (
     *("beam_size", "length_penalty", "length_normalization", "source_prefix", "target_prefix"),
@@ -37,10 +45,12 @@ def _of_translate(arguments):
     if arguments.text and arguments.input:
         return "translate takes TEXT or --input, not both"
     if not (arguments.output and arguments.input):
-        names = ("format", "n_best", "too_long", "beam", "workers", "jit_compile")
-        of_files = tuple(getattr(arguments, name) for name in names)
-        if arguments.output or of_files != ("lines", None, "error", None, 1, False):
-            return "--output goes with --input; what says how goes with both"
+        if arguments.output:
+            return f"--output goes with --input. Received: --output {arguments.output}"
+        for name, default in _OF_FILES.items():
+            if getattr(arguments, name) != default:
+                option = "beam-pipeline" if name == "beam" else name.replace("_", "-")
+                return f"--{option} goes with --input and --output, and not with TEXT"
     if arguments.whole_texts and (arguments.n_best is not None or arguments.too_long != "error"):
         return "--text goes without --n-best and --too-long: no text is too long"
     if arguments.language and not arguments.whole_texts:

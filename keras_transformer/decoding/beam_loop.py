@@ -129,7 +129,10 @@ class BeamLoop:
         position, token_ids, alive, finished, done, attention, cache = state
         logits, cache, *seen = self.step(token_ids, cache, position)
         if self.is_source is not None:
-            attention = attention + seen[0]
+            (seen,) = seen
+            if done.shape[0] != 1:  # a row that waits for its mates reads no further
+                seen = ops.where(ops.expand_dims(done, (1, 2)), 0.0, seen)
+            attention = attention + seen
         found = self._continuations(ops.squeeze(logits, 1), position, alive)
         if self.search.forced_eos:
             found = self._ending_at_limit(found, alive, position)
@@ -161,7 +164,10 @@ class BeamLoop:
         """
         (alive, finished, attention), search = outcome, self.search
         penalty = ops.expand_dims(self.limit_penalty, 1)
-        cut_scores = alive.scores / penalty + self._coverage(attention)
+        lost = self._coverage(attention)
+        if self.is_source is not None:  # an empty row has nothing to cover
+            lost = ops.where(ops.expand_dims(self.limits > 0, 1), lost, 0.0)
+        cut_scores = alive.scores / penalty + lost
         cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
         all_scores = ops.concatenate([finished.scores, cut_scores], axis=1)
         if search.candidates == "joint":

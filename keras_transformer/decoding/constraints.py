@@ -207,7 +207,7 @@ def _runtime_zero(limits):
     Args:
         limits: (B,) int32 of at least 0.
     """
-    return ops.cast(ops.min(limits) < 0, "float32")
+    return ops.cast(ops.any(limits < 0), "float32")
 
 
 def holds(ids, counts, vocab_size):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.checked_ids import checked_rows
 from keras_transformer.models.transformer import alignment_layer
 from keras_transformer.typing import Tensor
 
@@ -31,7 +32,11 @@ def score(model, source_ids: Tensor, target_ids: Tensor) -> PairScores:
         target_ids: (B, T) int32, pieces and EOS, then pads; no BOS.
 
     Returns:
-        `PairScores`, before any length penalty.
+        `PairScores`, before any length penalty. In a graph, a row with an id outside the
+        vocabulary is NaN.
+
+    Raises:
+        ValueError: where ids are known and one is outside the vocabulary or stands behind a pad.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -40,12 +45,16 @@ def score(model, source_ids: Tensor, target_ids: Tensor) -> PairScores:
         >>> tuple(found.log_probs.shape), tuple(found.totals.shape)
         ((1, 2), (1,))
     """
-    source_ids, target_ids = (ops.convert_to_tensor(x, "int32") for x in (source_ids, target_ids))
+    source_ids, target_ids = _checked_pair(source_ids, target_ids, model.config)
     is_real = ops.not_equal(target_ids, model.config.pad_id)
     inputs = _shifted(target_ids, model.config)
     logits = model({"source_ids": source_ids, "target_ids": inputs}, training=False)
     log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    chosen = ops.take_along_axis(log_probs, ops.expand_dims(target_ids, -1), axis=-1)[..., 0]
+    size = ops.shape(log_probs)[-1]
+    is_known = ops.logical_and(target_ids >= 0, target_ids < size)
+    places = ops.expand_dims(ops.where(is_known, target_ids, 0), -1)
+    chosen = ops.take_along_axis(log_probs, places, axis=-1)[..., 0]
+    chosen = ops.where(is_known, chosen, float("nan"))
     log_probs = ops.where(is_real, chosen, 0.0)
     return PairScores(log_probs, ops.sum(log_probs, axis=1))
 
@@ -79,7 +88,7 @@ def align(
 
     Raises:
         TypeError: if the model has no cross-attention to read.
-        ValueError: if there is no such layer or head.
+        ValueError: if there is no such layer or head; or where `score` raises it.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -90,7 +99,7 @@ def align(
     """
     layer, head = _checked(model, layer, head)
     config = model.config
-    source_ids, target_ids = (ops.convert_to_tensor(x, "int32") for x in (source_ids, target_ids))
+    source_ids, target_ids = _checked_pair(source_ids, target_ids, config)
     inputs = _shifted(target_ids, config)
     weights_BNTS = ops.cast(model.attention_scores(source_ids, inputs)[2][layer], "float32")
     weights_BTS = ops.mean(weights_BNTS, axis=1) if head is None else weights_BNTS[:, head]
@@ -103,6 +112,16 @@ def align(
     candidates_BTS = ops.where(ops.expand_dims(is_best_BS, 1), weights_BTS, -1.0)
     best = ops.argmax(candidates_BTS, axis=2)
     return Alignment(ops.where(is_token, ops.cast(best, "int32"), -1), weights_BTS)
+
+
+def _checked_pair(source_ids, target_ids, config):
+    """Both as tensors of the same rows."""
+    source_ids = checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
+    rows = source_ids.shape[0]
+    target_ids = checked_rows(
+        "target_ids", target_ids, config.target_size, config.pad_id, rows=rows
+    )
+    return source_ids, target_ids
 
 
 def _shifted(target_ids, config):

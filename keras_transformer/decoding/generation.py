@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.checked_ids import check_no_bos, checked_rows
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.plan import plan_of
@@ -63,7 +64,9 @@ def decode(
         A `DecodingResult`.
 
     Raises:
-        ValueError: if the strategy forbids EOS, or an id outside the vocabulary.
+        ValueError: if the strategy forbids EOS, or an id outside the vocabulary; if ids are no
+            integers or have other rows; or, where their values are known, as in eager code, one
+            is outside the vocabulary or stands behind a pad.
         TypeError: if there are `candidate_ids`, and the model has no `candidate_output`.
 
     Example:
@@ -76,6 +79,11 @@ def decode(
     """
     search, config = strategy, model.config
     search.check_ids(config, config.target_size)
+    source_ids = checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
+    rows, size = source_ids.shape[0], config.target_size
+    prefix_ids = checked_rows("prefix_ids", prefix_ids, size, config.pad_id, rows=rows)
+    allowed_ids = checked_rows("allowed_ids", allowed_ids, size, rows=rows)
+    candidate_ids = checked_rows("candidate_ids", candidate_ids, size, rows=rows)
     limits, slots = source_limits(source_ids, search, config)
     plan = plan_of(
         search,
@@ -143,7 +151,8 @@ def generate(
         A `DecodingResult`; its rows begin with the prompts.
 
     Raises:
-        ValueError: as `decode`, or if the strategy has a coverage penalty.
+        ValueError: as `decode`; if a prompt is known to begin with BOS; or if the strategy has a
+            coverage penalty.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -158,6 +167,8 @@ def generate(
         raise ValueError(
             f"a prompt has no source that could be covered. Received: strategy={search}"
         )
+    prompt_ids = checked_rows("prompt_ids", prompt_ids, config.vocab_size, config.pad_id)
+    check_no_bos("prompt_ids", prompt_ids, config)
     batch, width = ops.shape(prompt_ids)
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + search.extra_length

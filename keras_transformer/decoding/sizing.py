@@ -43,10 +43,9 @@ class Sizing:
         count = ops.where(position < end, 0, count) if self.shrinks else count
         return cache.grown(count), end + count
 
-    def should_shrink(self, done):
-        """Scalar boolean: whether so many of the rows are done (B,) that they should leave."""
-        rows, alive = _counts(done)
-        return ops.logical_and(2 * alive <= rows, rows > self.least)
+    def few_rows(self, rows):
+        """Scalar int: the others of a batch leave when this many or fewer are not done."""
+        return ops.where(rows > self.least, rows // 2, 0)
 
     def kept_rows(self, done):
         """(C,) int32, the rows that stay: those that are not done, and others to fill up."""
@@ -146,11 +145,13 @@ def _shrinking_loop(loop, state, sizing):
         cache, end = sizing.with_free_slots(state.cache, state.position, end)
 
         def run(state, end):
+            rows, _ = _counts(loop.done(state))
+            few = sizing.few_rows(rows)  # once, not at each step
+
             def continues(*fields):
                 state = kind(*fields)
-                done = loop.done(state)
-                stops = ops.logical_or(ops.all(done), sizing.should_shrink(done))
-                return ops.logical_and(state.position < end, ops.logical_not(stops))
+                _, alive = _counts(loop.done(state))
+                return ops.logical_and(state.position < end, alive > few)
 
             return kind(
                 *ops.while_loop(continues, lambda *fields: loop.advance(kind(*fields)), state)

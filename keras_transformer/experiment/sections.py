@@ -8,6 +8,8 @@ from keras_transformer.arguments import check_choice, check_least, check_name
 from keras_transformer.data.buckets import check_ascending
 from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
 
+_LARGEST = 2**31 - 1  # what 32 bits hold, which counts and seeds end up in
+
 if TYPE_CHECKING:
     from keras_transformer.decoding import BeamSearch, Greedy, Sampling
 
@@ -395,6 +397,9 @@ class DecodingSection:
 
 
 def _check_least(section, **least):
-    """Raises a ValueError if a field that is given is smaller than its keyword says."""
+    """Raises a ValueError if a field that is given is smaller than its keyword says, or huge."""
     for name, minimum in least.items():
-        check_least(minimum, optional=True, **{name: getattr(section, name)})
+        value = getattr(section, name)
+        check_least(minimum, optional=True, **{name: value})
+        if type(value) is int and value > _LARGEST:
+            raise ValueError(f"`{name}` must be at most {_LARGEST}. Received: {value!r:.40}")

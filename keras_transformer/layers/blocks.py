@@ -23,7 +23,7 @@ from keras_transformer.layers.feed_forward import (
     serialized_activation,
 )
 from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
-from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.masks import AttentionMask, checked_padding
 from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.rematerialization import recomputed
@@ -73,6 +73,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # of biases, which attention adds in float32; `_run` casts states
         check_choice(RESIDUALS, residual=residual)
         check_choice(NORMALIZATIONS, normalization=normalization)
         check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
@@ -115,6 +116,7 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
 
     def _run(self, apply, inputs, tensors, **options):
         """`apply(inputs, **tensors, **options)`, whose inside may be computed again: the call."""
+        inputs = ops.cast(inputs, self.compute_dtype)
         if self.rematerialize and options["training"] and not options["return_attention_scores"]:
             return recomputed(self, apply, inputs, tensors, **options)
         return apply(inputs, **tensors, **options)
@@ -169,6 +171,11 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
 
         layers = self.feed_forward_norm, self.feed_forward_dropout
         return self._residual(x, feed, *layers, block_inputs, padding_mask, training)[0]
+
+    def _check_self_attention(self, inputs, mask=None, bias=None, position_bias=None):
+        """Raises ValueError for masks of another shape, in a layer that may not be built yet."""
+        batch, length = inputs.shape[:2]
+        AttentionMask.checked((batch, self.num_heads, length, length), mask, bias, position_bias)
 
     def _attention(self, layer_class, name):
         """An attention layer with the block's options of the same names."""
@@ -335,6 +342,6 @@ class EncoderBlock(TransformerBlock):
         training=None,
     ):
         masks = attention_mask, attention_bias, position_bias
-        self.self_attention.compute_output_spec(inputs, *masks)
+        self._check_self_attention(inputs, *masks)
         checked_padding("padding_mask", padding_mask, inputs)
         return self._output_spec(inputs, [inputs], return_attention_scores)

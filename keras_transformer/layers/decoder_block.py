@@ -11,7 +11,7 @@ from keras_transformer.config import RECURRENCES
 from keras_transformer.layers.blocks import TransformerBlock
 from keras_transformer.layers.cross_attention import CrossAttention
 from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
-from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.masks import AttentionMask, checked_padding
 from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.recurrence import SSRU
 from keras_transformer.typing import Tensor
@@ -281,11 +281,13 @@ class DecoderBlock(TransformerBlock):
         masks["position_bias"] = position_bias
         self._check_masks(segment_starts, **masks)
         if self.recurrence is None:
-            self.self_attention.compute_output_spec(inputs, **masks)
+            self._check_self_attention(inputs, *masks.values())
         else:
-            self.recurrence_layer.compute_output_spec(inputs, segment_starts)
+            checked_padding("segment_starts", segment_starts, inputs)
         checked_padding("padding_mask", padding_mask, inputs)
-        self.cross_attention.compute_output_spec(inputs, memory, attention_mask=memory_mask)
+        batch = memory.shape[0] if inputs.shape[0] is None else inputs.shape[0]
+        sizes = batch, self.num_heads, inputs.shape[1], memory.shape[1]
+        AttentionMask.checked(sizes, memory_mask, None)
         keys = [inputs, memory] if self.recurrence is None else [memory]
         return self._output_spec(inputs, keys, return_attention_scores)
 

@@ -61,6 +61,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # of ids, which a low precision has no numbers for
         check_size(vocab_size=vocab_size, dim=dim)
         check_positive(optional=True, embedding_scale=embedding_scale)
         check_flag(output_bias=output_bias)
@@ -148,6 +149,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             kernel = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
         leading = ops.shape(states)[:-1]
         states = states if self.output_bias is None else unfolded(states)
+        states = ops.cast(states, self.compute_dtype)
         logits = prepacked.product(ops.reshape(states, (-1, self.dim)), kernel)
         logits = ops.cast(logits, "float32")
         if self.output_bias is not None:
@@ -155,6 +157,12 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         return reshape(logits, (*leading, self.vocab_size))
 
     def _checked_lookup(self, ids):
+        dtype = keras.backend.standardize_dtype(ids.dtype)
+        if dtype in ("bool", "int8", "uint8", "int16", "uint16"):  # which may not hold V
+            ids = ops.cast(ids, "int32")
         known = ops.logical_and(ids >= 0, ids < self.vocab_size)
-        rows = self.lookup(ops.clip(ids, 0, self.vocab_size - 1))
+        if keras.backend.is_float_dtype(dtype):  # as `keras.Input` makes them by default
+            known = ops.logical_and(known, ops.equal(ids, ops.floor(ids)))
+            ids = ops.where(known, ids, 0.0)  # of NaN `clip` makes NaN
+        rows = self.lookup(ops.cast(ops.clip(ids, 0, self.vocab_size - 1), "int32"))
         return ops.where(ops.expand_dims(known, -1), rows, ops.cast(float("nan"), rows.dtype))

@@ -199,7 +199,7 @@ def _checked_position_bias(bias, sizes):
         return None
     bias, (_, heads, length, _) = _as_tensor("position_bias", bias), sizes
     expected = (heads, None if length is None else 2 * length - 1)
-    if len(bias.shape) != 2 or not _fits(bias.shape, expected, ones=False):
+    if len(bias.shape) != 2 or not fits(bias.shape, expected, ones=False):
         raise ValueError(
             f"`position_bias` must have shape (N, 2T - 1), here {expected}. "
             f"Received: shape={tuple(bias.shape)}"
@@ -216,7 +216,7 @@ def checked_padding(name, mask, inputs):
     if mask is None:
         return None
     mask, expected = _as_tensor(name, mask), tuple(inputs.shape[:2])
-    if len(mask.shape) != 2 or not _fits(mask.shape, expected, ones=False):
+    if len(mask.shape) != 2 or not fits(mask.shape, expected, ones=False):
         raise ValueError(
             f"`{name}` must have shape (B, T), here {expected}. Received: shape={tuple(mask.shape)}"
         )
@@ -244,7 +244,7 @@ def _checked_shape(name, values, sizes):
             f"`{name}` must have shape (B, T, S) or (B, N, T, S), here {_text(sizes)}; padding "
             f"(B, S) is given as `mask[:, None, :]`. Received: shape={shape}"
         )
-    if not _fits(shape, sizes if len(shape) == 4 else (batch, queries, keys)):
+    if not fits(shape, sizes if len(shape) == 4 else (batch, queries, keys)):
         raise ValueError(
             f"`{name}` must have shape (B, T, S) or (B, N, T, S), here {_text(sizes)}, or sizes "
             f"of 1 in it. Received: shape={shape}"
@@ -257,7 +257,7 @@ def _text(sizes):
     return f"{(batch, queries, keys)} or {(batch, heads, queries, keys)}"
 
 
-def _fits(shape, expected, ones=True):
+def fits(shape, expected, ones=True):
     """Whether all sizes that are known are those expected, or 1."""
     pairs = zip(shape, expected, strict=True)
     return all(None in pair or pair[0] == pair[1] or (ones and pair[0] == 1) for pair in pairs)
@@ -271,7 +271,7 @@ def _check_zeros_and_ones(name, mask):
         f"`{name}` must be boolean, or 0 and 1, where 1 is to attend; what is added to the "
         "scores, such as 0 and -1e9, is given as `attention_bias`"
     )
-    values = _known(mask)
+    values = known_values(mask)
     if values is None:
         if keras.backend.is_float_dtype(dtype):
             raise ValueError(
@@ -283,7 +283,7 @@ def _check_zeros_and_ones(name, mask):
         raise ValueError(f"{rule}. Received: dtype={dtype}, with {wrong[0]} among its values")
 
 
-def _known(values):
+def known_values(values):
     """The values as an array, or `None` in a graph, which does not know them yet."""
     if isinstance(values, keras.KerasTensor):
         return None

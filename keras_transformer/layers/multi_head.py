@@ -61,6 +61,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # of biases, which are added in float32; projections cast states
         check_size(num_heads=num_heads, key_dim=key_dim)
         check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
         check_size(optional=True, attention_chunk=attention_chunk)

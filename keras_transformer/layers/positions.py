@@ -14,7 +14,7 @@ from keras import ops
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering.tracing import at_run_time
-from keras_transformer.layers.masks import offsets
+from keras_transformer.layers.masks import fits, offsets
 from keras_transformer.typing import Tensor
 
 LAYOUTS = ("interleaved", "split")
@@ -86,6 +86,7 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
             counted = first_position + _counted(length, first_position)
             encoding = sinusoidal_encoding(counted, dim, self.layout)
         else:
+            positions = _checked_positions(positions, inputs)
             encoding = sinusoidal_encoding(ops.reshape(positions, (-1,)), dim, self.layout)
             if len(positions.shape) == 2:
                 encoding = ops.reshape(encoding, ops.shape(inputs))
@@ -155,9 +156,12 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
         if positions is None:
             self._check(inputs.shape[1], first_position)
             positions = first_position + _counted(ops.shape(inputs)[1], first_position)
-        rows = ops.take(self.embeddings, ops.minimum(positions, self.max_positions - 1), axis=0)
+        else:
+            positions = _checked_positions(positions, inputs)
+        rows = ops.take(self.embeddings, ops.clip(positions, 0, self.max_positions - 1), axis=0)
         rows = ops.cast(rows, self.compute_dtype)  # after, as in `TokenEmbedding`
-        known = ops.expand_dims(positions < self.max_positions, -1)
+        known = ops.logical_and(positions >= 0, positions < self.max_positions)
+        known = ops.expand_dims(known, -1)
         return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
 
     def _check(self, length, first_position):
@@ -182,6 +186,21 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
             "max_positions": self.max_positions,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
+
+
+def _checked_positions(positions, inputs):
+    """Positions (T,) or (B, T) of inputs (B, T, D).
+
+    Raises:
+        ValueError: if their shape is another, as far as sizes are known.
+    """
+    positions = positions if hasattr(positions, "shape") else ops.convert_to_tensor(positions)
+    shape, expected = tuple(positions.shape), tuple(inputs.shape[:2])
+    if len(shape) not in (1, 2) or not fits(shape, expected[-len(shape) :], ones=False):
+        raise ValueError(
+            f"`positions` must have shape (T,) or (B, T), here {expected}. Received: shape={shape}"
+        )
+    return positions
 
 
 def _counted(length, first_position):
@@ -292,6 +311,7 @@ class RelativePositionBias(PositionBias):
             name="embeddings",
             shape=(self.num_buckets, self.num_heads),
             initializer=keras.initializers.RandomNormal(stddev=self.num_heads**-0.5),
+            autocast=False,
         )
 
     def bucket(self, offsets: Tensor) -> Tensor:

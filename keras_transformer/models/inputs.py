@@ -3,8 +3,10 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_transformer.layers.base import check_dense
+from keras_transformer.layers.masks import known_values
 from keras_transformer.typing import Tensor
 
 
@@ -17,7 +19,8 @@ class CheckedInputs:
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
         self._check_inputs(inputs)
-        if kwargs.get("mask") is not None:
+        masks = keras.tree.flatten(kwargs.get("mask"))  # Keras gives one, or none, for each input
+        if any(mask is not None for mask in masks):
             raise ValueError(
                 f"`mask` must be None: a {type(self).__name__} finds its padding by "
                 f"`config.pad_id`. Received: mask of type {type(kwargs['mask']).__name__}"
@@ -85,3 +88,21 @@ class CheckedInputs:
         values = inputs.values() if isinstance(inputs, dict) else keras.tree.flatten(inputs)
         for value in values:
             check_dense(f"inputs of a {type(self).__name__}", value)
+            _check_whole(f"inputs of a {type(self).__name__}", value)
+
+
+def _check_whole(what, value):
+    """Raises ValueError if ids are known to be other ones as int32, which Keras casts them to."""
+    dtype = str(getattr(getattr(value, "dtype", None), "name", getattr(value, "dtype", "")))
+    if "float" not in dtype and dtype not in ("int64", "uint64", "uint32"):
+        return
+    values = known_values(value)
+    if values is None:
+        return
+    with np.errstate(invalid="ignore"):
+        is_other = values != values.astype("int32")
+    if is_other.any():
+        raise ValueError(
+            f"{what} must be whole numbers of at most 31 bits. Received: {values[is_other][0]}, of "
+            f"dtype={dtype}"
+        )

@@ -56,7 +56,8 @@ class LossOverTokens:
     def _loss_factor(self):
         """The only one of `loss_weights`; Keras has no public name for them."""
         options = getattr(getattr(self, "_compile_config", None), "config", {})
-        return _only(options.get("loss_weights")) or 1.0
+        factor = _only(options.get("loss_weights"))
+        return 1.0 if factor is None else factor
 
 
 def _only(part):

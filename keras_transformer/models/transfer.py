@@ -1,5 +1,6 @@
 """Weights from one model to another, by name, with an account of what matched."""
 
+import collections
 import os
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
         A `Transfer`.
 
     Raises:
-        ValueError: if no weight matches.
+        ValueError: if no weight matches, or two weights of one of them have the same path.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -54,8 +55,7 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
     """
     if not isinstance(source, keras.Model):
         source = keras.models.load_model(source, compile=False)
-    theirs = {weight.path: weight for weight in source.weights}
-    ours = {weight.path: weight for weight in target.weights}
+    theirs, ours = _by_path("source", source), _by_path("target", target)
     both = [path for path in ours if path in theirs]
     copied = [path for path in both if ours[path].shape == theirs[path].shape]
     if not copied:
@@ -72,6 +72,24 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
         unused=tuple(path for path in theirs if path not in ours),
         other_shapes=tuple(path for path in both if path not in copied),
     )
+
+
+def _by_path(name, model):
+    """The weights of a model by their path, which tells which is which.
+
+    Args:
+        name: Of the argument.
+        model: A Keras model.
+    """
+    found = {weight.path: weight for weight in model.weights}
+    if len(found) < len(model.weights):
+        counts = collections.Counter(weight.path for weight in model.weights)
+        path = max(counts, key=counts.get)
+        raise ValueError(
+            f"the weights of `{name}` must have a path each: give layers inside a layer names of "
+            f"their own. Received: {counts[path]} weights of path {path!r}"
+        )
+    return found
 
 
 def in_float32(model):

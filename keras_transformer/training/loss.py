@@ -114,6 +114,12 @@ def check_labels(labels, logits):
         )
     shape = None if is_ragged(labels) else static_shape(labels)
     expected = static_shape(logits)[:-1]
+    if len(expected) == 1:  # a class for each row: no label of it is a pad
+        raise ValueError(
+            "logits must be (B, T, V), of tokens; for one class a row there is "
+            "`keras.losses.SparseCategoricalCrossentropy(from_logits=True)`. Received: logits of "
+            f"shape {_written(static_shape(logits))}"
+        )
     if shape is None or shape is UNKNOWN or not _fit(shape, expected):
         raise ValueError(
             "labels must be token ids of shape (B, T) for logits (B, T, V), not ragged and not "
@@ -258,7 +264,8 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
     R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4): the rows of the first half of a batch
     come again in the second half, where dropout gives predictions P2 that differ from P1. The loss
     is half the paper's, so that it compares with the plain one: the mean cross-entropy of both
-    halves plus `alpha / 4 * (KL(P1 || P2) + KL(P2 || P1))`, a mean over real tokens.
+    halves plus `alpha / 4 * (KL(P1 || P2) + KL(P2 || P1))`, a mean over real tokens. A batch whose
+    halves have other labels, such as one of `evaluate`, is given once: its loss is the plain one.
 
     Args:
         alpha: Weight of the divergence; the paper has 5 for translation.
@@ -297,8 +304,16 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
     def _losses(self, labels, logits):
         """`(2B, T)` losses of ids `(2B, T)` under logits `(2B, T, V)`, and which slots are real."""
         losses, real = super()._losses(labels, logits)
-        divergence = _symmetric_divergence(logits, real)
-        return losses + self.alpha / 4 * ops.concatenate([divergence, divergence]), real
+        labels = check_labels(labels, logits)
+        rows = ops.shape(labels)[0]
+        even, is_even = rows // 2 * 2, rows % 2 == 0
+        if is_even is not True:  # odd, or not known yet
+            labels, logits = labels[:even], logits[:even]
+        one, two = ops.split(labels, 2)
+        is_twice = ops.logical_and(ops.all(ops.equal(one, two)), is_even)
+        divergence = _symmetric_divergence(logits, real[:even])
+        divergence = ops.concatenate([divergence, divergence, ops.zeros_like(losses[even:])])
+        return losses + ops.where(is_twice, self.alpha / 4 * divergence, 0.0), real
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alpha": self.alpha}

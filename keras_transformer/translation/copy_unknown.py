@@ -2,6 +2,8 @@
 
 import functools
 
+from keras_transformer_runner.tokenizers.base import without_surrogates
+
 _OLDER_NAME = "encode_as_immutable_proto"
 
 
@@ -12,6 +14,7 @@ def source_words(tokenizer, text):
     space as ids, or as many characters, the parts are these. Otherwise an id stands for the text
     that it decodes to, and unk, whose text is then unknown, for `""`, as the ids of a prefix do.
     """
+    text = without_surrogates(text)
     ids = tokenizer.encode(text)
     nothing = [""] * len(getattr(tokenizer, "prefix_ids", ()) if ids else ())
     ids = ids[len(nothing) :]

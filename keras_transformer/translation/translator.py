@@ -1,6 +1,7 @@
 """Text to text in Python: tokenize, batch by length, decode, detokenize."""
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 import keras
@@ -149,7 +150,8 @@ class Translator(TranslatorPresets):
             ValueError: if a text is longer than `max_source_length` tokens, the numbers differ,
                 or an id lies outside the vocabulary.
         """
-        sources = self._sources(texts)
+        texts = _listed("texts", texts)
+        sources = [*map(self.source_ids, texts)]
         inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         translations = [""] * len(sources)
         for chosen in self._batches(sources):
@@ -207,7 +209,8 @@ class Translator(TranslatorPresets):
             ValueError: as `translate`, or if the strategy cannot find as many.
         """
         search = with_scores(self.strategy, n_best)
-        sources = self._sources(texts)
+        texts = _listed("texts", texts)
+        sources = [*map(self.source_ids, texts)]
         inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         found = [None] * len(sources)
         for chosen in self._batches(sources):
@@ -241,14 +244,14 @@ class Translator(TranslatorPresets):
             TypeError: if `sources` or `targets` is one string.
             ValueError: if their numbers differ, or one is too long.
         """
-        if isinstance(targets, (str, bytes)):
-            raise TypeError(f"`targets` must be a list of strings. Received: {targets!r}")
+        sources, targets = _listed("sources", sources), _listed("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 "`sources` and `targets` must be as many. Received: "
                 f"{len(sources)} and {len(targets)}"
             )
-        source_rows, target_rows = self._sources(sources), [*map(self._target_ids, targets)]
+        source_rows = [*map(self.source_ids, sources)]
+        target_rows = [*map(self._target_ids, targets)]
         told = self.target_prefix_ids
         found = [None] * len(sources)
         for chosen in self._batches(source_rows):
@@ -301,7 +304,8 @@ class Translator(TranslatorPresets):
 
         Raises:
             TypeError: if `source_ids` are not rows of integers.
-            ValueError: if an id lies outside [0, vocab_size).
+            ValueError: if an id lies outside [0, vocab_size), or a row is longer than
+                `max_source_length` tokens.
         """
         config = self.model.config
         source_ids = np.asarray(source_ids)
@@ -317,7 +321,14 @@ class Translator(TranslatorPresets):
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"
             )
-        source_ids = source_ids.astype("int32")
+        is_real = source_ids != config.pad_id
+        width = int(np.flatnonzero(is_real.any(axis=0)).max(initial=0)) + 1
+        if width > self.max_source_length:
+            raise ValueError(
+                f"a source must have at most `max_source_length` = {self.max_source_length} "
+                f"tokens. Received: {width}"
+            )
+        source_ids = source_ids[:, :width].astype("int32")
         rows = self._further_inputs(len(source_ids), None, None)
         arrays = [self.pad(each) for each in rows.values()]
         return self._content(self._searcher(self.strategy, *rows)(source_ids, *arrays).ids)
@@ -350,15 +361,15 @@ class Translator(TranslatorPresets):
     def _further_inputs(self, count, prefixes, allowed_ids):
         """The inputs of `decode` beside the source: lists of rows of ids, by their names."""
         inputs, config = {}, self.model.config
-        if isinstance(prefixes, (str, bytes)):
-            raise TypeError(f"`prefixes` must be a list of strings. Received: {prefixes!r}")
         if prefixes is not None:
+            prefixes = _listed("prefixes", prefixes)
             inputs["prefix_ids"] = [self._prefix(each) for each in prefixes]
         elif self.target_prefix_ids:
             inputs["prefix_ids"] = [[*self.target_prefix_ids]] * count
         if allowed_ids is not None:
             # EOS is always allowed, and stands for an empty list.
-            inputs["allowed_ids"] = [[*map(int, ids)] or [config.eos_id] for ids in allowed_ids]
+            rows = _listed("allowed_ids", allowed_ids)
+            inputs["allowed_ids"] = [[*map(operator.index, ids)] or [config.eos_id] for ids in rows]
         check_prefixes_and_shortlists(inputs, count, config.target_size)
         return inputs
 
@@ -366,7 +377,13 @@ class Translator(TranslatorPresets):
         """The ids that a translation begins with, from a text or ids."""
         if isinstance(prefix, str):
             return self.target_tokenizer.encode(prefix) or [*self.target_prefix_ids]
-        return [*self.target_prefix_ids, *map(int, prefix)]
+        ids, config = [*map(operator.index, prefix)], self.model.config
+        if config.eos_id in ids[:-1] or config.pad_id in ids:
+            raise ValueError(
+                "`prefixes` must hold no pad, and EOS at most at the end of one. Received: "
+                f"{ids}, where pad is {config.pad_id} and EOS {config.eos_id}"
+            )
+        return [*self.target_prefix_ids, *ids]
 
     def _content(self, ids):
         """(B, T) ids as lists without EOS and pads."""
@@ -375,12 +392,6 @@ class Translator(TranslatorPresets):
             [int(token) for token in row if token not in left_out]
             for row in keras.ops.convert_to_numpy(ids)
         ]
-
-    def _sources(self, texts):
-        """The ids of each text."""
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(f"`texts` must be a list of strings. Received: {texts!r}")
-        return [self.source_ids(text) for text in texts]
 
     def _batches(self, sources):
         """Yields lists of indices of sources of about one length."""
@@ -447,6 +458,13 @@ def pad_rows(rows, pad_id):
     for row, ids in zip(padded, rows, strict=True):
         row[: len(ids)] = ids
     return padded
+
+
+def _listed(name, items):
+    """What an argument holds, as a list: a generator, and a series with labels of its own, too."""
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        raise TypeError(f"`{name}` must be a list of strings. Received: {items!r:.100}")
+    return list(items)
 
 
 def check_prefixes_and_shortlists(inputs, count, vocab_size):

@@ -57,6 +57,7 @@ class Workers:
     def __enter__(self):
         if self._translator is None:
             self._translator = self._make_translator()
+        self._others = {*multiprocessing.active_children()}
         context = multiprocessing.get_context("spawn")  # TensorFlow's threads survive no fork
         self._alive, self._parent = context.Pipe(duplex=False)
         self._pool = concurrent.futures.ProcessPoolExecutor(
@@ -67,6 +68,8 @@ class Workers:
     def __exit__(self, kind, *_):
         if kind is not None:
             self._parent.close()  # ends the workers, whatever they are doing
+            for worker in {*multiprocessing.active_children()} - self._others:
+                worker.terminate()  # one that starts looks at nothing for a minute
         self._pool.shutdown(cancel_futures=True)
         self._parent.close()
         self._alive.close()

@@ -2,10 +2,14 @@
 
 import asyncio
 import hmac
+import urllib.parse
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+
+_MOST_FIELDS = 1000  # of a form
+_LISTS = ("q", "prompt", "text")  # fields that may come several times
 
 
 class Limits(NamedTuple):
@@ -38,17 +42,22 @@ class BodyLimit:
         self.app, self.most = app, most
 
     async def __call__(self, scope, receive, send):
-        size = 0
+        size, announced = 0, dict(scope.get("headers", ())).get(b"content-length", b"")
 
         async def limited():
             nonlocal size
+            if announced.isdigit():
+                self._check(int(announced))  # before anything of it is waited for
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self.most:
-                raise HTTPException(413, f"a request must have at most {self.most} bytes")
+            self._check(size)
             return message
 
         await self.app(scope, limited, send)
+
+    def _check(self, size):
+        if size > self.most:
+            raise HTTPException(413, f"a request must have at most {self.most} bytes")
 
 
 async def read_fields(request: Request, limits: Limits) -> dict:
@@ -74,8 +83,39 @@ async def _fields(request, limits):
         if not isinstance(fields, dict):
             raise refuse("the body must be a JSON object", fields)
         return fields
+    of_address = _once_each(_pairs(request.url.query))
+    if kind == "application/x-www-form-urlencoded":
+        return {**of_address, **_once_each(_pairs(await request.body()))}
     async with request.form(max_files=0, max_part_size=limits.body_bytes) as form:
-        return {**request.query_params, **form}
+        return {**of_address, **_once_each(form.multi_items())}
+
+
+def _pairs(encoded):
+    """The fields of an address or of a form as `curl -d` sends it: in UTF-8, escaped or not."""
+    try:
+        text = encoded if isinstance(encoded, str) else encoded.decode("utf-8")
+        options = dict(keep_blank_values=True, strict_parsing=True, errors="strict")
+        return urllib.parse.parse_qsl(text, **options, max_num_fields=_MOST_FIELDS) if text else []
+    except UnicodeDecodeError:
+        raise HTTPException(400, "a form must be UTF-8") from None
+    except ValueError:
+        raise refuse(
+            "a form must hold fields name=value, `&` between them and %26 within them", encoded
+        ) from None
+
+
+def _once_each(pairs):
+    """A dict of fields; those that may be lists may come several times."""
+    fields = {}
+    for name, value in pairs:
+        if name not in fields:
+            fields[name] = value
+        elif name in _LISTS:
+            before = fields[name]
+            fields[name] = [*(before if isinstance(before, list) else [before]), value]
+        else:
+            raise refuse(f"`{name}` must be given once", value)
+    return fields
 
 
 def check_key(request: Request, fields: dict, key: str | None) -> None:
@@ -136,9 +176,12 @@ def word_of(fields: dict, name: str) -> str:
 
 def count_of(fields: dict, name: str) -> int:
     """A field that is a whole number, 0 if it is missing."""
-    given = fields.get(name, 0)
+    given = fields.get(name)
+    if given is None:  # missing, or null in JSON
+        return 0
     try:
-        count = int(given) if isinstance(given, (int, str)) else -1
+        is_number = isinstance(given, (int, str)) and not isinstance(given, bool)
+        count = int(given) if is_number else -1
     except ValueError:
         count = -1
     if count < 0:

@@ -292,6 +292,27 @@ def fits_size(text, max_length):
     return 4 * len(text) <= most or len(text.encode("utf-8", "surrogatepass")) <= most
 
 
+def strings(sentences):
+    """An iterator over sentences to learn from, without surrogates.
+
+    Raises:
+        TypeError: if they are one string, or one of them is none.
+    """
+    if isinstance(sentences, (str, bytes)):
+        raise TypeError(
+            f"`sentences` must be several strings, such as a list. Received: {sentences!r:.60}"
+        )
+    return map(_string, sentences)
+
+
+def _string(sentence):
+    if not isinstance(sentence, str):
+        raise TypeError(
+            f"`sentences` must hold strings. Received: an item of type {type(sentence).__name__}"
+        )
+    return without_surrogates(sentence)
+
+
 def without_surrogates(text):
     """`text` as UTF-8 can hold it: lone surrogates become U+FFFD."""
     try:

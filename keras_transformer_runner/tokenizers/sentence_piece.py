@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_transformer_runner.protobuf import packed_field, read_fields, read_packed
-from keras_transformer_runner.tokenizers.base import Tokenizer, without_surrogates
+from keras_transformer_runner.tokenizers.base import Tokenizer, strings
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
@@ -126,7 +126,7 @@ class SentencePieceTokenizer(Tokenizer):
         check_training_options(
             vocab_size, model_type, character_coverage, normalization, max_sentences
         )
-        sentences = (without_surrogates(text) for text in sentences if text.strip())
+        sentences = (text for text in strings(sentences) if text.strip())
         first = next(sentences, None)
         if first is None:
             raise ValueError("`sentences` must hold text. Received: no sentence that is not empty")
@@ -260,6 +260,11 @@ def check_training_options(
         )
 
 
+# SentencePiece leaves out, without a word, lines of more than 4,192 bytes unless told otherwise,
+# and those that hold the character with which it ends a sentence while it learns.
+_LONGEST, _RESERVED = 1 << 30, "\u2585"
+
+
 def _train_proto(sentences, *, vocab_size, **options):
     import sentencepiece
 
@@ -267,7 +272,8 @@ def _train_proto(sentences, *, vocab_size, **options):
 
     def watched():
         try:
-            yield from sentences
+            for text in sentences:
+                yield text.replace(_RESERVED, " ")
         except Exception as error:
             failures.append(error)
             raise
@@ -283,6 +289,7 @@ def _train_proto(sentences, *, vocab_size, **options):
             unk_id=1,
             bos_id=2,
             eos_id=3,
+            max_sentence_length=_LONGEST,
             minloglevel=2,  # errors only
             **options,
         )

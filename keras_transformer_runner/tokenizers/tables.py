@@ -12,7 +12,13 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from keras_transformer_runner.tokenizers.base import UNKNOWN, Tokenizer, without_surrogates
+from keras_transformer_runner.lines import BYTE_ORDER_MARK
+from keras_transformer_runner.tokenizers.base import (
+    UNKNOWN,
+    Tokenizer,
+    strings,
+    without_surrogates,
+)
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _FORMAT = 1
@@ -193,8 +199,8 @@ class CharacterTokenizer(_TableTokenizer):
             ValueError: if there is no text.
         """
         counts = collections.Counter()
-        for sentence in sentences:
-            counts.update(without_surrogates(sentence).strip())
+        for sentence in strings(sentences):
+            counts.update(sentence.strip())
         return cls(_frequent(counts, min_count, None))
 
     def _fields(self):
@@ -265,8 +271,13 @@ class VocabularyTokenizer(_TableTokenizer):
             ValueError: if there is no text.
         """
         counts = collections.Counter()
-        for sentence in sentences:
-            counts.update(word.decode() for word in without_surrogates(sentence).encode().split())
+        if vocab_size is not None and (type(vocab_size) is not int or vocab_size <= len(_SPECIAL)):
+            raise ValueError(
+                f"`vocab_size` must be an integer above {len(_SPECIAL)}, the special ids. "
+                f"Received: {vocab_size!r}"
+            )
+        for sentence in strings(sentences):
+            counts.update(word.decode() for word in sentence.encode().split())
         return cls(_frequent(counts, min_count, vocab_size), joiner=joiner)
 
     @classmethod
@@ -283,8 +294,10 @@ class VocabularyTokenizer(_TableTokenizer):
         if not path.is_file():
             raise FileNotFoundError(f"a vocabulary file must exist. Received: {path}")
         try:
-            lines = path.read_bytes().decode("utf-8").split("\n")
-            words = [line.encode().split()[0].decode() for line in lines if line.strip()]
+            lines = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+            lines.decode("utf-8")
+            # White space of ASCII alone parts: other spaces may be pieces.
+            words = [line.split()[0].decode() for line in lines.split(b"\n") if line.split()]
             return cls([word for word in words if word not in _SPECIAL], joiner=joiner)
         except ValueError as error:
             raise ValueError(f"a vocabulary must be UTF-8, a piece a line: {path}: {error}") from (
@@ -379,4 +392,9 @@ def _frequent(counts, min_count, vocab_size):
         raise ValueError("`sentences` must hold text. Received: no sentence that is not empty")
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     kept = (entry for entry, count in ordered if count >= min_count)
+    if ordered[0][1] < min_count:
+        raise ValueError(
+            f"`min_count` must be reached by an entry: the most frequent one occurs "
+            f"{ordered[0][1]} times. Received: min_count={min_count}"
+        )
     return list(itertools.islice(kept, None if vocab_size is None else vocab_size - len(_SPECIAL)))

@@ -17,6 +17,15 @@ def test_a_tokenizer_by_one_command(tmp_path, capsys):
     assert load_tokenizer(out).pieces[4:] == ["two"]
 
 
+def test_every_input_is_read(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name} {name}\n")
+    out, (a, b, c) = tmp_path / "words.json", (str(tmp_path / name) for name in "abc")
+    command = ["tokenizer", str(out), "--input", a, "--input", b, c, "--set", "type=vocabulary"]
+    assert cli.main(command) == 0
+    assert load_tokenizer(out).pieces[4:] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -79,6 +79,18 @@ def test_texts_may_come_behind_options(arguments, monkeypatch):
     assert (seen[0].run_dir, seen[0].text) == ("run", ["a", "b"])
 
 
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "option",
+    ["--n-best 3", "--workers 2", "--too-long skip", "--format jsonl", "--jit-compile"],
+)
+def test_an_option_of_files_is_named(option, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["translate", "run", "text", *option.split()])
+    name = option.split()[0]
+    assert f"{name} goes with --input and --output, and not with TEXT" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -80,3 +80,22 @@ def test_bad_input_is_refused():
     model = LanguageModel(talkative_toy().config)
     with pytest.raises(ValueError, match="a prompt has no source that could be covered. Received"):
         generate(model, np.array([[5, 6]], "int32"), STRATEGY)
+
+
+@pytest.mark.parametrize("candidates", ["separate", "joint"])
+def test_batch_mates_that_go_on_change_nothing(candidates):
+    """A row that has ended waits for its mates, and reads no more of its source."""
+    strategy = BeamSearch(
+        beam_size=3, n_best=3, extra_length=2, coverage_penalty=2.0, candidates=candidates
+    )
+    source_ids = sources([2, 9, 0, 4])
+    for seed in range(3):
+        model = talkative_toy(seed)
+        together = found_by(model, source_ids, strategy)
+        for row, length in enumerate([2, 9, 1, 4]):
+            (alone,) = found_by(model, source_ids[[row], :length], strategy)
+            assert [ids for ids, _ in together[row]] == [ids for ids, _ in alone]
+            np.testing.assert_allclose(
+                [score for _, score in together[row]], [score for _, score in alone], atol=1e-4
+            )
+        assert together[2][0] == ([], 0.0)  # no source, and nothing of it to cover

@@ -146,3 +146,29 @@ def test_the_command_of_the_client_takes_whole_texts(monkeypatch, capsys):
     assert client.main(["a", "--rest", "--text"]) == 1
     errors = capsys.readouterr().err
     assert "`language` must be" in errors and "its extra `sentences`" in errors
+
+
+def test_numbers_that_32_bits_do_not_hold_are_named():
+    """TensorFlow would make 1 of 2^32 + 1."""
+    rest = client.RestClient("http://127.0.0.1:1", "translator")
+    for odd in (2**31, 2**32 + 1, -(2**31) - 1, 2**70):
+        with pytest.raises(ValueError, match=f"`n_best` must hold numbers of 32 bits. .*: {odd}"):
+            rest.translate_n_best(["a"], odd)
+        with pytest.raises(ValueError, match=f"`source_ids` must hold numbers of 32 .*: {odd}"):
+            rest.predict("translate_ids", {"source_ids": [[1, 2], [3, odd]]})
+    for odd in (1.5, None, True):
+        with pytest.raises(ValueError, match="`n_best` must hold texts or whole numbers. Received"):
+            rest.translate_n_best(["a"], odd)
+        with pytest.raises(ValueError, match=f"a text must be a string. Received: {odd}"):
+            rest.translate([odd])
+
+
+def test_each_transport_has_its_form_of_address(capsys):
+    pytest.importorskip("tensorflow_serving")
+    for address in ("127.0.0.1:8501", "localhost"):
+        with pytest.raises(ValueError, match="`address` of REST begins with http.* Received: "):
+            client.RestClient(address, "translator")
+    with pytest.raises(ValueError, match="`address` of gRPC is HOST:PORT. Received: http://a:1"):
+        client.GrpcClient("http://a:1", "translator")
+    assert client.main(["--rest", "--address", "localhost:8501", "a"]) == 1
+    assert capsys.readouterr().err.startswith("client: `address` of REST begins")

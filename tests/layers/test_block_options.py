@@ -1,13 +1,17 @@
 """Every option of attention, feed-forward and blocks, held against the NumPy reference."""
 
+import functools
+
 import keras
 import numpy as np
 import numpy_reference as reference
 import pytest
+from backend import array, in_graph
 from toy_model import D, F, H, N, U
 from toy_options import assert_near, randomise_all
 
 from keras_transformer.layers import (
+    BatchNormalization,
     CrossAttention,
     DecoderBlock,
     EncoderBlock,
@@ -347,3 +351,31 @@ def test_batch_norm_counts_real_positions_only():
     for one, other in zip(weights, other_weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert any(np.any(one != before) for one, before in zip(weights, saved, strict=True))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_batch_of_pads_alone_leaves_the_running_statistics(graph):
+    norm = BatchNormalization(momentum=0.5)
+    norm.build((None, None, 3))
+    norm.moving_mean.assign([1.0, 2.0, 3.0])
+    states, padding = np.full((2, 4, 3), 5.0, "float32"), np.zeros((2, 4), bool)
+    run = functools.partial(norm, training=True)
+    run = in_graph(run, norm) if graph else run
+    run(states, padding)
+    np.testing.assert_array_equal(array(norm.moving_mean), [1, 2, 3])
+    np.testing.assert_array_equal(array(norm.moving_variance), [1, 1, 1])
+    padding[0, 0] = True
+    run(states, padding)
+    np.testing.assert_allclose(array(norm.moving_mean), [3, 3.5, 4])
+
+
+def test_a_block_that_is_not_built_tells_its_output():
+    states, memory = keras.KerasTensor((None, T, D)), keras.KerasTensor((B, S, E))
+    spec = EncoderBlock(**SIZES).compute_output_spec(states, return_attention_scores=True)
+    assert [each.shape for each in spec] == [(None, T, D), (None, N, T, T)]
+    spec = DecoderBlock(**SIZES).compute_output_spec(states, memory)
+    assert spec.shape == (None, T, D)
+    with pytest.raises(ValueError, match="`attention_mask` must have shape"):
+        EncoderBlock(**SIZES).compute_output_spec(states, np.ones((B, T), bool))
+    with pytest.raises(ValueError, match="`attention_mask` must have shape"):
+        DecoderBlock(**SIZES).compute_output_spec(states, memory, memory_mask=PADDING)

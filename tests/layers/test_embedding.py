@@ -136,3 +136,27 @@ def test_an_id_outside_the_vocabulary_is_a_row_of_nan_in_every_mode(run):
     np.testing.assert_array_equal(np.isnan(rows).any(axis=1), [True, True, False, True, False])
     np.testing.assert_array_equal(rows[[2, 4]], array(layer(ids[:, [2, 4]]))[0])
     np.testing.assert_array_equal(array(layer.lookup(ids[:, [2, 4]]))[0], rows[[2, 4]])
+
+
+def test_ids_of_any_number_type_are_the_same_ids():
+    """As `keras.layers.Embedding` has it; Keras' own inputs are floating unless told otherwise."""
+    layer = TokenEmbedding(300, D, dtype="mixed_bfloat16")
+    ids = np.array([[0, 127, 2], [5, 100, 1]])
+    expected = array(ops.cast(layer(ids.astype("int32")), "float32"))
+    for dtype in ("int8", "uint8", "int16", "uint16", "uint32", "int64", "float32", "float64"):
+        found = array(ops.cast(layer(ids.astype(dtype)), "float32"))
+        np.testing.assert_array_equal(found, expected, err_msg=dtype)
+    large = np.array([[257.0]], "float32")  # 256 in bfloat16
+    found = array(ops.cast(layer(large), "float32"))
+    np.testing.assert_array_equal(found, array(ops.cast(layer(np.array([[257]])), "float32")))
+    for odd in ([[5.5]], [[np.nan]], [[-1.0]], [[300.0]]):
+        assert np.isnan(array(ops.cast(layer(np.array(odd, "float32")), "float32"))).all()
+    assert not np.isnan(array(ops.cast(layer(np.array([[200]], "uint8")), "float32"))).any()
+
+
+def test_a_sequential_model_begins_with_it():
+    layers = [TokenEmbedding(300, D), keras.layers.GlobalAveragePooling1D()]
+    model, ids = keras.Sequential(layers), np.array([[1, 257]])
+    expected = array(layers[0](ids)).mean(axis=1)
+    np.testing.assert_allclose(array(model(ids)), expected, atol=1e-6)
+    np.testing.assert_allclose(model.predict(ids, verbose=0), expected, atol=1e-6)

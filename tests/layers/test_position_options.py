@@ -10,6 +10,9 @@ from toy_model import D, H, N, U, randomise
 
 from keras_transformer.layers import (
     AlibiBias,
+    CrossAttention,
+    DecoderBlock,
+    EncoderBlock,
     LearnedPositions,
     MultiHeadSelfAttention,
     RelativePositionBias,
@@ -323,3 +326,58 @@ def test_layout_is_checked():
     message = r"`layout` must be one of \('interleaved', 'split'\)\. Received: .*'columns'"
     with pytest.raises(ValueError, match=message):
         SinusoidalPositions(layout="columns")
+
+
+@pytest.mark.parametrize("policy", LOW)
+@pytest.mark.parametrize("layer", ["attention", "encoder", "decoder", "cross"])
+def test_biases_are_added_in_float32(layer, policy):
+    """What Keras would cast to the compute dtype: the bias of distant keys has lost its steps."""
+    length, states = 400, np.zeros((1, 400, D), "float32")
+
+    def weights(dtype):
+        by_distance = AlibiBias(N, dtype=dtype)(states)
+        options = dict(HEADS, dtype=dtype)
+        biases = dict(position_bias=by_distance, use_causal_mask=True)
+        if layer == "cross":
+            bias = -np.arange(length, dtype="float32") / 16 + np.zeros((1, 1, 1), "float32")
+            found = CrossAttention(**options)(
+                states, states, attention_bias=bias, return_attention_scores=True
+            )
+            return numpy(found[1])
+        if layer == "attention":
+            layer_of = MultiHeadSelfAttention(**options)
+            return numpy(layer_of(states, **biases, return_attention_scores=True)[1])
+        options["intermediate_dim"] = 4
+        if layer == "encoder":
+            return numpy(EncoderBlock(**options)(states, **biases, return_attention_scores=True)[1])
+        return numpy(
+            DecoderBlock(**options)(
+                states, states, position_bias=by_distance, return_attention_scores=True
+            )[1]
+        )
+
+    np.testing.assert_allclose(weights(policy), weights("float32"), rtol=0.01, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", LOW)
+def test_a_relative_bias_is_the_table_s_own_number(policy):
+    layer = RelativePositionBias(N, dtype=policy)
+    layer.build((None, None, D))
+    layer.embeddings.assign(normal(32, N) + 1000)
+    expected = np.unique(ops.convert_to_numpy(layer.embeddings.value))
+    found = layer(np.zeros((1, 200, D), "float32"))
+    assert set(np.unique(ops.convert_to_numpy(found))) <= set(expected)
+
+
+def test_positions_that_nobody_has_are_nan_and_other_shapes_are_named():
+    learned, states = LearnedPositions(10), np.zeros((2, 4, D), "float32")
+    assert np.isnan(numpy(learned(states, first_position=-2))[:, :2]).all()
+    found = numpy(learned(states, positions=np.array([-1, 0, 9, 10])))
+    assert np.isnan(found).all(axis=(0, 2)).tolist() == [True, False, False, True]
+    for layer in (learned, SinusoidalPositions()):
+        np.testing.assert_array_equal(
+            numpy(layer(states, positions=[0, 1, 2, 3])), numpy(layer(states))
+        )
+        for odd in (np.zeros((4, 2), int), np.zeros((1, 4), int), np.zeros(1, int), np.zeros(())):
+            with pytest.raises(ValueError, match=r"`positions` must have shape \(T,\) or \(B, T\)"):
+                layer(states, positions=odd)

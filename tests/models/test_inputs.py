@@ -1,8 +1,10 @@
 """A model's inputs are those it has: a key too many or too few is an error that names it."""
 
+import keras
 import numpy as np
 import pytest
 from backend import tensorflow_only
+from keras import ops
 from toy_model import PAD, frozen_toy, sources, targets, toy_config, toy_transformer
 
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
@@ -113,3 +115,28 @@ def test_ragged_ids_are_refused(model):
     data = tf.data.Dataset.from_tensors((ragged, LABELS))
     with pytest.raises(ValueError, match=message):
         model.fit(data, verbose=0)
+
+
+def test_a_model_inside_another_model():
+    """Keras calls it with a mask for each input, of which each is `None`."""
+    inner = toy_transformer(encoder_layers=1, decoder_layers=1)
+    ids = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    given = dict(zip(("source_ids", "target_ids"), ids, strict=True))
+    outer = keras.Model(ids, keras.layers.Softmax()(inner(given)))
+    batch = [BATCH["source_ids"], BATCH["target_ids"]]
+    expected = ops.convert_to_numpy(ops.softmax(inner(BATCH)))
+    np.testing.assert_allclose(ops.convert_to_numpy(outer(batch)), expected, atol=1e-6)
+    np.testing.assert_allclose(outer.predict(batch, verbose=0), expected, atol=1e-6)
+    outer.compile("sgd", "sparse_categorical_crossentropy")
+    outer.fit(batch, BATCH["target_ids"], verbose=0)
+
+
+@pytest.mark.parametrize("way", ["a call", "predict", "predict_on_batch"])
+def test_ids_that_int32_changes_are_named(model, way):
+    for odd in (np.int64(2**32 + 5), np.float64(5.5), np.float32("nan")):
+        ids = np.asarray(BATCH["source_ids"]).astype(odd.dtype)
+        ids[1, 2] = odd
+        rule = "inputs of a Transformer must be whole numbers of at most 31 bits. Received: "
+        with pytest.raises(ValueError, match=rule):
+            WAYS[way](model, {**BATCH, "source_ids": ids}, None)
+        WAYS[way](model, {**BATCH, "source_ids": BATCH["source_ids"].astype(odd.dtype)}, None)

@@ -62,6 +62,9 @@ def test_what_is_added_to_the_loss_and_its_weight_are_in_the_figure():
     mean = float(loss(labels, model.predict(inputs, verbose=0)))
     value = model.evaluate(inputs, labels, batch_size=3, verbose=0)
     assert value == pytest.approx(3 * mean + added, rel=1e-5)
+    compiled(loss, model, loss_weights=0.0)
+    value = model.evaluate(inputs, labels, batch_size=3, verbose=0)
+    assert value == pytest.approx(added, rel=1e-5)
 
 
 def test_r_drop_and_sums():

@@ -65,3 +65,23 @@ def test_nothing_in_common_is_an_error():
         transfer_weights(other, target)
     for path, value in values(target).items():
         np.testing.assert_array_equal(value, before[path])
+
+
+def test_weights_of_one_path_are_named():
+    """The last of them would be copied, and the others would stay without a word."""
+
+    class Two(keras.layers.Layer):
+        def build(self, shape):
+            self.inner = [keras.layers.Dense(3, name="dense") for _ in range(2)]
+            for each in self.inner:
+                each.build(shape)
+
+        def call(self, inputs):
+            return self.inner[1](self.inner[0](inputs))
+
+    twice = keras.Sequential([keras.Input((3,)), Two(name="two")])
+    once = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, name="dense")])
+    rule = "must have a path each.* Received: 2 weights of path '.*two/dense/kernel'"
+    for name, models in (("source", (twice, once)), ("target", (once, twice))):
+        with pytest.raises(ValueError, match=f"the weights of `{name}` {rule}"):
+            transfer_weights(*models)

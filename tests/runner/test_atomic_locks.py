@@ -212,3 +212,13 @@ def test_a_holder_that_is_about_to_die_is_waited_for(tmp_path):
         pass
     timer.join()
     assert everything_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["precious", '{"a": 1}', "{"])
+def test_a_file_of_somebody_else_is_no_lock(tmp_path, content):
+    theirs = tmp_path / ".model.lock"
+    theirs.write_text(content)
+    with pytest.raises(FileExistsError, match="this name is for a lock.*/.model.lock, which is no"):
+        write_text(tmp_path / "model", "new")
+    assert theirs.read_text() == content
+    assert everything_in(tmp_path) == [".model.lock"]

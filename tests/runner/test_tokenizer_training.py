@@ -7,7 +7,11 @@ import pytest
 from toy_sentences import SENTENCES
 
 from keras_transformer_runner.atomic import TargetInUseError, locked
-from keras_transformer_runner.tokenizers import SentencePieceTokenizer
+from keras_transformer_runner.tokenizers import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    VocabularyTokenizer,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +71,44 @@ def test_one_process_learns_a_file(tmp_path):
         learn_tokenizer([tmp_path / "in"], tmp_path / "a.model", options)
     assert (tmp_path / "a.model").read_bytes() == made.to_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.model", "in"]
+
+
+def test_no_line_is_left_out():
+    """SentencePiece does so with long ones, and with those that hold its sign of an end."""
+    long = "omega zeta " * 700
+    learnt = SentencePieceTokenizer.train([*SENTENCES, long, "qx \u2585 qx"] * 3, 90)
+    assert learnt.unk_id not in learnt.encode("omega zeta qx")
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda sentences: SentencePieceTokenizer.train(sentences, 90),
+        CharacterTokenizer.train,
+        VocabularyTokenizer.train,
+    ],
+)
+def test_one_string_is_no_corpus(train):
+    for odd, message in (
+        ("hello world", "`sentences` must be several strings, such as a list. Received: 'hello"),
+        (b"hello", "`sentences` must be several strings"),
+        (["a", None], "`sentences` must hold strings. Received: an item of type NoneType"),
+        ([b"a"], "`sentences` must hold strings. Received: an item of type bytes"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            train(odd)
+
+
+def test_bounds_of_a_vocabulary_are_named():
+    for odd in (2, 4, 5.5, float("nan"), "9", True):
+        with pytest.raises(ValueError, match="`vocab_size` must be an integer above 4"):
+            VocabularyTokenizer.train(["a b"], vocab_size=odd)
+    for kind in (VocabularyTokenizer, CharacterTokenizer):
+        with pytest.raises(ValueError, match="`min_count` must be reached.* 2 times.*min_count=3"):
+            kind.train(["a b", "a"], min_count=3)
+
+
+def test_a_list_of_pieces_with_a_mark_and_other_spaces(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_bytes("\ufeffthe 5\na 3\n\u3000\n\u00a0\n\n \t\nb 1\n".encode())
+    assert VocabularyTokenizer.from_file(path).pieces[4:] == ["the", "a", "\u3000", "\u00a0", "b"]

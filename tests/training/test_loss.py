@@ -8,6 +8,7 @@ from backend import compiled, gradients, in_graph, tensorflow_only
 from keras_transformer.training import (
     PaperSchedule,
     Perplexity,
+    RDropCrossEntropy,
     SmoothedCrossEntropy,
     TokenAccuracy,
     TokenMeanLoss,
@@ -246,3 +247,13 @@ def test_weights_of_rows_and_of_tokens_on_one_compiled_model():
     model.train_on_batch(inputs, labels)
     with pytest.raises(ValueError, match="Received: the shape of unknown rank for logits"):
         model.train_on_batch(inputs, labels[..., None])
+
+
+def test_a_class_a_row_is_no_token():
+    """Class 0 would count as a pad, and be left out without a word."""
+    labels, logits = np.array([0, 1, 2]), np.zeros((3, 3), "float32")
+    for loss in (SmoothedCrossEntropy(0.0), RDropCrossEntropy(1.0), TokenAccuracy()):
+        with pytest.raises(
+            ValueError, match=r"must be \(B, T, V\), of tokens; for one class a row"
+        ):
+            loss(labels, logits)

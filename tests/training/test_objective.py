@@ -272,6 +272,19 @@ def test_r_drop_of_equal_passes_is_the_plain_loss():
     np.testing.assert_allclose(float(twice), plain, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [4, 5])
+def test_r_drop_of_a_batch_that_is_given_once_is_the_plain_loss(rows):
+    """As `evaluate` gives it: rows of different sentences have no divergence."""
+    rng = np.random.default_rng(4)
+    labels = rng.integers(5, CONFIG.vocab_size, (rows, 3))
+    logits = rng.normal(size=(rows, 3, CONFIG.vocab_size)).astype("float32")
+    plain = float(SmoothedCrossEntropy(0.1, PAD)(labels, logits))
+    loss = RDropCrossEntropy(5.0, 0.1, PAD)
+    shapes = [tf.TensorSpec((None, 3), tf.int64), tf.TensorSpec((None, 3, CONFIG.vocab_size))]
+    for way in (loss, tf.function(loss), tf.function(loss, shapes)):
+        np.testing.assert_allclose(float(way(labels, logits)), plain, rtol=1e-6)
+
+
 def test_losses_survive_their_config():
     for loss in (
         RDropCrossEntropy(2.0, 0.2, 3, "sum"),

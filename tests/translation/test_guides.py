@@ -79,3 +79,48 @@ def test_xla_gives_the_same(model, tokenizer, strategy):
 def test_jit_compile_is_checked(model, tokenizer):
     with pytest.raises(ValueError, match="`jit_compile` must be True or False. Received: jit_com"):
         Translator(model, tokenizer, jit_compile="yes")
+
+
+def test_texts_may_come_from_anything_that_gives_them(model, tokenizer):
+    class Labelled(list):
+        """As a pandas Series with labels of its own: an index is a label."""
+
+        def __getitem__(self, label):
+            return list.__getitem__(self, len(self) - 1 - label)
+
+    translator = Translator(model, tokenizer, STRATEGIES[0], replace_unknown=True)
+    texts, prefixes = ["ab x", "b y", "a z"], [[tokenizer.unk_id]] * 3
+    expected = translator.translate(texts, prefixes=prefixes)
+    assert len(set(expected)) == 3
+    for given in (Labelled(texts), (text for text in texts)):
+        assert translator.translate(given, prefixes=prefixes) == expected
+    details = translator.translate_with_details(Labelled(texts), prefixes=iter(prefixes))
+    assert [row[0].text for row in details] == expected
+    for odd in (None, 5):
+        with pytest.raises(TypeError, match=f"`texts` must be a list of strings. Received: {odd}"):
+            translator.translate(odd)
+    assert translator.translate(["a \ud800 b"], prefixes=prefixes[:1])  # a lone surrogate
+
+
+def test_prefixes_that_no_search_follows_are_named(model, tokenizer):
+    translator, a = Translator(model, tokenizer), tokenizer.encode("a")[0]
+    for odd in ([a, tokenizer.eos_id, a], [tokenizer.pad_id, a]):
+        with pytest.raises(ValueError, match="`prefixes` must hold no pad, and EOS at most at the"):
+            translator.translate(["ab"], prefixes=[odd])
+    for name in ("prefixes", "allowed_ids"):
+        with pytest.raises(TypeError):
+            translator.translate(["ab"], **{name: [[a + 0.9]]})
+
+
+def test_rows_of_ids_are_as_long_as_their_tokens(tokenizer):
+    special = {name: getattr(tokenizer, name) for name in ("pad_id", "unk_id", "bos_id", "eos_id")}
+    learned = dict(positions="learned", max_positions=8)
+    model = talkative_toy(36, vocab_size=tokenizer.vocab_size, **special, **learned)
+    translator = Translator(model, tokenizer, Greedy(max_length=7), max_source_length=6)
+    row = [*tokenizer.encode("ab"), tokenizer.eos_id]
+    wide = [row + [tokenizer.pad_id] * 10]
+    (found,) = translator.translate_ids(wide)
+    assert found == translator.translate_ids([row])[0] != []
+    with pytest.raises(ValueError, match="must have at most `max_source_length` = 6 .*: 7"):
+        translator.translate_ids([[row[0]] * 7])
+    assert translator.translate_ids([[tokenizer.pad_id] * 9]) == [[]]

@@ -29,4 +29,6 @@ def overwrite_rows(tensor, rows, updates, width):
 
     flat, updates = (ops.reshape(values, (-1, width)) for values in (tensor, updates))
     flat = tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=updates)
-    return ops.reshape(flat, ops.shape(tensor))
+    written = tf.reshape(flat, tf.shape(tensor))
+    written.set_shape(tensor.shape)
+    return written

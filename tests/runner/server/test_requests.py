@@ -1,5 +1,7 @@
 """Requests as clients of LibreTranslate make them, and whatever else may come."""
 
+import contextlib
+import http.client
 import json
 
 import pytest
@@ -214,3 +216,60 @@ def test_classes_come_with_the_likeliest_first(labels):
         assert answer.body["classes"][0][0]["probability"] == 0.5
         answer = ask(address, "/classify", dict(text="x"))
         assert "`model` must be one of ['one', 'other']" in answer.body["error"]
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+def as_form(address, body, path="/translate", **headers):
+    return ask(address, path, body=body, **{**FORM, **headers})
+
+
+def test_a_form_is_utf_8_with_escapes_or_without(address):
+    """`curl -d 'q=größe'` escapes nothing, `--data-urlencode` all."""
+    for q in ("größe".encode(), b"gr%C3%B6%C3%9Fe"):
+        for kind in (FORM["content-type"], "application/x-www-form-urlencoded; charset=utf-8"):
+            answer = as_form(address, b"q=" + q + b"&source=en&target=de", **{"content-type": kind})
+            assert (answer.status, answer.body) == (200, {"translatedText": "GRÖSSE"})
+    for body, path in (
+        (b"q=gr\xf6e&source=en&target=de", "/translate"),
+        (b"q=gr%F6e&source=en&target=de", "/translate"),
+        (b"source=en&target=de", "/translate?q=gr%F6e"),
+    ):
+        answer = as_form(address, body, path)
+        assert (answer.status, answer.body) == (400, {"error": "a form must be UTF-8"})
+
+
+def test_fields_come_once_and_texts_as_often_as_there_are(address):
+    answer = as_form(address, b"q=one&q=two&source=en&target=de")
+    assert answer.body == {"translatedText": ["ONE", "TWO"]}
+    answer = as_form(address, b"q=&source=en&target=de&api_key=")
+    assert answer.body == {"translatedText": ""}
+    answer = as_form(address, b"source=en&target=de", "/translate?q=one&q=two")
+    assert answer.body == {"translatedText": ["ONE", "TWO"]}
+    answer = as_form(address, b"q=one&source=en&source=fr&target=de")
+    assert (answer.status, answer.body["error"]) == (
+        400,
+        "`source` must be given once. Received: 'fr'",
+    )
+    answer = as_form(address, b"q=Tom & Jerry&source=en&target=de")
+    assert answer.status == 400
+    assert answer.body["error"].startswith("a form must hold fields name=value, `&` between them")
+
+
+def test_no_alternatives_may_be_said_as_null(address):
+    assert translated(address, "a", alternatives=None) == {"translatedText": "A"}
+    answer = ask(address, "/translate", {**PAIR, "q": "a", "alternatives": True})
+    assert answer.status == 400 and "`alternatives` must be a whole number" in answer.body["error"]
+
+
+def test_a_body_that_is_announced_as_too_large_is_not_waited_for(address):
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    with contextlib.closing(connection):
+        connection.putrequest("POST", "/translate")
+        connection.putheader("content-type", "application/json")
+        connection.putheader("content-length", "99999999999")
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == 413
+        assert b"at most 2000 bytes" in answer.read()

@@ -1,0 +1,77 @@
+"""The rows of ids that callers give, checked as far as their values are known.
+
+In a graph they are not: there a source with an id outside the vocabulary becomes NaN in the model,
+and so does a target in `score`.
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.masks import known_values
+
+
+def checked_rows(name, ids, size, pad_id=None, *, rows=None):
+    """Rows of ids, (B, T) int32, or `None`.
+
+    Args:
+        name: Of the argument.
+        ids: A tensor, an array or lists; or `None`.
+        size: The ids are in [0, `size`).
+        pad_id: What may stand behind the ids of a row, and not before or between them; `None`
+            where pads may stand anywhere.
+        rows: B, where it is known.
+
+    Raises:
+        ValueError: if they have another rank or number of rows, are no integers, or, where their
+            values are known, an id is outside or a pad stands before one.
+    """
+    if ids is None:
+        return None
+    ids = ids if hasattr(ids, "dtype") else _as_array(name, ids)
+    shape = getattr(ids, "shape", ())
+    if len(shape) != 2:
+        raise ValueError(f"`{name}` must have shape (B, T). Received: shape={tuple(shape)}")
+    if isinstance(rows, int) and isinstance(shape[0], int) and shape[0] != rows:
+        raise ValueError(
+            f"`{name}` must have a row for each of the {rows} sources. Received: {shape[0]} rows"
+        )
+    kind = str(getattr(ids.dtype, "name", ids.dtype))
+    if "int" not in kind:
+        raise ValueError(f"`{name}` must hold integers. Received: dtype={kind}")
+    values = known_values(ids)
+    if values is None:
+        return ops.convert_to_tensor(ids, "int32")
+    _check_range(name, values, size)
+    if pad_id is not None:
+        is_pad = values == pad_id
+        _refuse(name, "have pads only behind the ids of a row", is_pad[:, :-1] & ~is_pad[:, 1:])
+    return ops.convert_to_tensor(values.astype("int32"))
+
+
+def check_no_bos(name, ids, config):
+    """Raises ValueError if a row is known to begin with BOS, which the search puts before it."""
+    values = known_values(ids)
+    if values is not None and config.bos_id not in (config.pad_id, config.eos_id):
+        _refuse(name, "begin without BOS, which is added", values[:, :1] == config.bos_id)
+
+
+def _as_array(name, ids):
+    try:
+        return np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must have rows of one length: fill them with pads") from error
+
+
+def _check_range(name, values, size):
+    outside = np.argwhere((values < 0) | (values >= size))
+    if len(outside):
+        place = tuple(map(int, outside[0]))
+        raise ValueError(
+            f"`{name}` must hold ids in [0, {size}). Received: id {values[place]}, at index {place}"
+        )
+
+
+def _refuse(name, rule, is_wrong):
+    rows = np.flatnonzero(is_wrong.any(axis=1))
+    if len(rows):
+        raise ValueError(f"`{name}` must {rule}. Received: row {rows[0]}, which does not")

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import os
 import pathlib
+import stat
 import sys
 import warnings
 import weakref
@@ -16,7 +17,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Control characters at which some reader or terminal begins a line.
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")
 
-_streams_read = weakref.WeakSet()
+_streams_read, _pipes_read = weakref.WeakSet(), set()
 
 
 class TabWarning(UserWarning):
@@ -45,7 +46,8 @@ def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]
     Only LF and CRLF end a line: U+2028 and its like are text. A byte order mark is dropped.
 
     Args:
-        path: A file, or `"-"` for standard input (plain or gzip), which can be read only once.
+        path: A file, or `"-"` for standard input (plain or gzip), which can be read only once, as
+            can a pipe.
         plain: Whether a line is a text and nothing else, so that the first tab is warned of: the
             file may be one of columns.
 
@@ -53,7 +55,7 @@ def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]
         FileNotFoundError: if there is no such file.
         OSError: if it cannot be read.
         ValueError: if the file is UTF-16, a line is not UTF-8 (with its number), gzip data are
-            damaged, or standard input is closed or was read before.
+            damaged, or standard input is closed, or it or a pipe was read before.
 
     Example:
         >>> from keras_transformer_runner.lines import read_lines
@@ -151,6 +153,9 @@ def _open_bytes(path):
         yield _unpacked(_standard_input())
         return
     check_file(path)
+    found = os.stat(path)
+    if stat.S_ISFIFO(found.st_mode):  # also what the shell makes of <(...)
+        _read_once(_pipes_read, (found.st_dev, found.st_ino), "a pipe", path)
     with open(path, "rb") as file:
         yield _unpacked(file)
 
@@ -165,12 +170,15 @@ def _unpacked(file):
 def _standard_input():
     if sys.stdin is None:
         raise ValueError("standard input must be open to be read. Received: a closed one")
-    stream = sys.stdin.buffer
-    if stream in _streams_read:
+    _read_once(_streams_read, sys.stdin.buffer, "standard input", "-")
+    return sys.stdin.buffer
+
+
+def _read_once(already_read, stream, what, path):
+    if stream in already_read:
         raise ValueError(
-            "standard input can be read only once; what needs a second pass (a check, a "
-            "vocabulary, another epoch) needs a file, or the folder that `prepare` writes. "
-            "Received: a second pass over '-'"
+            f"{what} can be read only once; what needs a second pass (a check, a vocabulary, "
+            "another epoch) needs a file, or the folder that `prepare` writes. "
+            f"Received: a second pass over '{path}'"
         )
-    _streams_read.add(stream)
-    return stream
+    already_read.add(stream)

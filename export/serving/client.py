@@ -438,7 +438,9 @@ def _print_answers(client, arguments):
     if arguments.task == "classify":
         answers = client.classify(texts)
     else:
-        answers = getattr(client, f"{arguments.task}_n_best")(texts, arguments.n_best or 1)
+        answers = getattr(client, f"{arguments.task}_n_best")(
+            texts, 1 if arguments.n_best is None else arguments.n_best
+        )
     for answer in answers:
         if arguments.n_best is not None or arguments.task == "classify":
             print(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))

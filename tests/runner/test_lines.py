@@ -1,7 +1,9 @@
 """A line in, a line out; what is no text in UTF-8; and a tab in text that should have none."""
 
 import io
+import os
 import sys
+import threading
 import warnings
 
 import pytest
@@ -82,3 +84,22 @@ def test_the_first_tab_of_plain_text_is_told_once(tmp_path):
 def _columns(path):
     path.write_text("b\tc\nd\te\n")
     return path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_read_once(tmp_path):
+    """A second pass would wait for ever, or find nothing."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    assert list(read_lines(path)) == ["one", "two"]
+    writer.join()
+    reading, writing = os.pipe()  # as the shell makes of <(...)
+    with open(reading, "rb"):
+        with open(writing, "wb") as file:
+            file.write(b"three\n")
+        assert list(read_lines(f"/dev/fd/{reading}")) == ["three"]
+        for read in (path, f"/dev/fd/{reading}"):
+            with pytest.raises(ValueError, match=f"a pipe can be read only once.*over '{read}'"):
+                next(read_lines(read))

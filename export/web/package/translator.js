@@ -110,10 +110,14 @@ export class Translator {
     return (this.metadata.adds_eos ?? true) ? [...ids, this.metadata.eos_id] : ids;
   }
 
-  /** The text of ids that `translateIds` gave. */
+  /** The text of ids, up to the first EOS. */
   decode(ids) {
-    this.#checkIds(ids, this.metadata.target_vocab_size);
-    return this.#parts.to.decode(Array.from(ids).filter((id) => id !== this.metadata.bos_id));
+    const { target_vocab_size: size, pad_id: pad, bos_id: bos, eos_id: eos } = this.metadata;
+    this.#checkIds(ids, size);
+    const row = Array.from(ids);
+    const end = row.indexOf(eos);
+    const content = row.slice(0, end < 0 ? row.length : end);
+    return this.#parts.to.decode(content.filter((id) => id !== bos && id !== pad));
   }
 
   /** Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads. */

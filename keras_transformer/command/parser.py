@@ -150,7 +150,10 @@ def _add_translate(subparsers):
     )
     command.add_argument("--source-key", default="source", metavar="KEY", help="of JSON lines")
     command.add_argument(
-        "--n-best", type=int, metavar="N", help="translations a text with scores, in JSON lines"
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="translations a text with scores; input and output are JSON lines (--format jsonl)",
     )
     add_processes(command)
     command.add_argument(

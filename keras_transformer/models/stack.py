@@ -21,6 +21,7 @@ from keras_transformer.layers.lowering.cache_slots import (
     no_ancestors,
     slots_of_states,
 )
+from keras_transformer.layers.lowering.tracing import unfolded
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.projection import reshape
 from keras_transformer.models.cache import Cache
@@ -138,8 +139,7 @@ class Stack:
             blocks.append(own)
             if scores is not None:
                 scores.extend(weights)
-        states = normalized(self.norm, states)
-        return states, cache._replace(blocks=tuple(blocks), ancestors=ancestors)
+        return self._last_norm(states), cache._replace(blocks=tuple(blocks), ancestors=ancestors)
 
     def _slots(self, token_ids, cache, position, beams):
         if self.is_recurrent:
@@ -184,7 +184,13 @@ class Stack:
         return {"positions": positions + first if first else positions}
 
     def _leave(self, states, ids):
-        return normalized(self.norm, states, padding_mask=self._padding_for_batch_norm(ids))
+        return self._last_norm(states, padding_mask=self._padding_for_batch_norm(ids))
+
+    def _last_norm(self, states, **options):
+        states = normalized(self.norm, states, **options)
+        # A converter multiplies the scale of an RMS norm, which no offset parts from the logits'
+        # product, into the table, which is then in the file twice.
+        return unfolded(states) if self.config.normalization == "rms" else states
 
     def _padding_for_batch_norm(self, ids):
         """Which positions batch normalization counts."""

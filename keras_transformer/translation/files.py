@@ -57,7 +57,8 @@ class FileFormat:
         check_size(optional=True, n_best=self.n_best)
         if self.n_best is not None and self.format != "jsonl":
             raise ValueError(
-                "`n_best` needs a place for several translations: format 'jsonl'. "
+                "`n_best` needs a place for several translations: format 'jsonl', which input and "
+                "output then have, with the text at 'source'. "
                 f"Received: n_best={self.n_best}, format={self.format!r}"
             )
         check_flag(whole_texts=self.whole_texts)

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from toy_device_models import language_model_of
+from toy_options import randomise_all
 
-from keras_transformer import Greedy, Sampling, Translator
+from keras_transformer import (
+    BytesTokenizer,
+    Greedy,
+    Sampling,
+    Transformer,
+    TransformerConfig,
+    Translator,
+)
 from keras_transformer.export import MODES, ParityError, export_litert
 from keras_transformer.export.litert import flatbuffer, writer
 from keras_transformer.export.litert.export_models import export_language_model
@@ -331,3 +339,17 @@ def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     assert {entry.name for entry in path.iterdir()} == names
     assert list(tmp_path.iterdir()) == [path]
     assert Runner(path).translate(texts[:2]) == Runner(device.path).translate(texts[:2])
+
+
+def test_a_table_is_stored_once_behind_an_rms_norm(tmp_path):
+    """As T5 has it: a converter would multiply the norm's scale into a second table."""
+    tokenizer = BytesTokenizer()
+    config = TransformerConfig(
+        **dict(vocab_size=tokenizer.vocab_size, model_dim=64, num_heads=2, intermediate_dim=16),
+        **dict(encoder_layers=1, decoder_layers=1, residual="pre", normalization="rms"),
+    )
+    model = randomise_all(Transformer(config), 3)
+    path, options = tmp_path / "device", dict(strategy=Greedy(extra_length=3))
+    report = export_litert(model, tokenizer, path, samples=["abc", "b a"], **options)
+    assert report.identical == 2
+    assert report.weight_bytes < 4.5 * model.count_params()

@@ -99,7 +99,8 @@ def new_folder(target, *, replaces=None, mark=None, what="a folder", lock=True):
         lock: Whether to hold the target; `False` where the caller does.
 
     Raises:
-        FileExistsError: if the target exists and may not be replaced.
+        FileExistsError: if the target exists and may not be replaced, or the name of its lock is
+            that of another file.
         TargetInUseError: if another process is writing it.
     """
     target = pathlib.Path(os.path.realpath(target))
@@ -148,7 +149,8 @@ def write_file(target, write, *, lock=True):
             same.
 
     Raises:
-        FileExistsError: if something other than a file stands there.
+        FileExistsError: if something other than a file stands there, or the name of its lock is
+            that of another file.
         TargetInUseError: if another process has held it for a minute.
     """
     path = pathlib.Path(os.path.realpath(target))
@@ -208,11 +210,14 @@ def _acquire(lock, target, wait):
 
 def _check_ours(lock, descriptor):
     """Raises FileExistsError, and closes the file, if it is no lock but somebody's file."""
-    content = os.pread(descriptor, 1024, 0) if hasattr(os, "pread") else b""
     try:
+        content = os.pread(descriptor, 1024, 0) if hasattr(os, "pread") else b""
         is_ours = {*json.loads(content or b"{}")} <= {"pid", "host", "since"}
     except (ValueError, TypeError, RecursionError):
-        is_ours = not content.strip(b"\0")  # as a crash of the machine leaves it
+        # As a crash of the machine, or a full disk, leaves it.
+        is_ours = not content.strip(b"\0") or content.startswith(b'{"pid": ')
+    except OSError:  # not even a file
+        is_ours = False
     if not is_ours:
         os.close(descriptor)
         raise FileExistsError(

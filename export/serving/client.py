@@ -237,8 +237,7 @@ class Client:
 
     def predict(self, signature, inputs):
         """Calls any signature: a dict of nested lists by input name, and by output name."""
-        for name, values in inputs.items():
-            _check_values(name, values)
+        inputs = {name: _plain(name, values) for name, values in inputs.items()}
         return self.retries.call(lambda seconds: self._predict(signature, inputs, seconds))
 
     def __enter__(self):
@@ -332,7 +331,7 @@ class RestClient(Client):
 
     def __init__(self, address, model, *, tls=None, **options):
         super().__init__(model, **options)
-        if not address.startswith(("http://", "https://")):
+        if not address.lower().startswith(("http://", "https://")):
             raise ValueError(f"`address` of REST begins with http[s]://. Received: {address}")
         self._open = functools.partial(urllib.request.urlopen, context=tls and tls.context())
         version = "" if self.version is None else f"/versions/{self.version}"
@@ -359,15 +358,20 @@ class RestClient(Client):
         return outputs if isinstance(outputs, dict) else {"output": outputs}
 
 
-def _check_values(name, values):
-    """Raises ValueError unless all are texts, or numbers that TensorFlow makes no others of."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            _check_values(name, value)
-        elif isinstance(value, bool) or not isinstance(value, (str, bytes, int)):
-            raise ValueError(f"`{name}` must hold texts or whole numbers. Received: {value!r}")
-        elif isinstance(value, int) and not -(2**31) <= value < 2**31:
-            raise ValueError(f"`{name}` must hold numbers of 32 bits. Received: {value}")
+def _plain(name, values):
+    """Nested lists of texts and numbers, none of which TensorFlow would make another one of.
+
+    Raises:
+        ValueError: if a value is something else.
+    """
+    values = values.tolist() if hasattr(values, "tolist") else values  # NumPy's
+    if isinstance(values, (list, tuple)):
+        return [_plain(name, value) for value in values]
+    if isinstance(values, bool) or not isinstance(values, (str, bytes, int)):
+        raise ValueError(f"`{name}` must hold texts or whole numbers. Received: {values!r}")
+    if isinstance(values, int) and not -(2**31) <= values < 2**31:
+        raise ValueError(f"`{name}` must hold numbers of 32 bits. Received: {values}")
+    return values
 
 
 def _tensor(tf, values):

@@ -50,7 +50,8 @@ def _of_translate(arguments):
         for name, default in _OF_FILES.items():
             if getattr(arguments, name) != default:
                 option = "beam-pipeline" if name == "beam" else name.replace("_", "-")
-                return f"--{option} goes with --input and --output, and not with TEXT"
+                received = getattr(arguments, name)
+                return f"--{option} goes with --input and --output. Received: {received}, alone"
     if arguments.whole_texts and (arguments.n_best is not None or arguments.too_long != "error"):
         return "--text goes without --n-best and --too-long: no text is too long"
     if arguments.language and not arguments.whole_texts:

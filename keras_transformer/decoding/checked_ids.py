@@ -7,7 +7,8 @@ and so does a target in `score`.
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.masks import known_values
+from keras_transformer.layers.base import check_dense
+from keras_transformer.layers.masks import dtype_name, known_values
 
 
 def checked_rows(name, ids, size, pad_id=None, *, rows=None):
@@ -27,24 +28,27 @@ def checked_rows(name, ids, size, pad_id=None, *, rows=None):
     """
     if ids is None:
         return None
+    check_dense(f"`{name}`", ids)
     ids = ids if hasattr(ids, "dtype") else _as_array(name, ids)
-    shape = getattr(ids, "shape", ())
+    shape = ids.shape
+    if getattr(shape, "rank", 0) is None:  # a graph for any rank
+        return ops.convert_to_tensor(ids, "int32")
     if len(shape) != 2:
         raise ValueError(f"`{name}` must have shape (B, T). Received: shape={tuple(shape)}")
     if isinstance(rows, int) and isinstance(shape[0], int) and shape[0] != rows:
         raise ValueError(
             f"`{name}` must have a row for each of the {rows} sources. Received: {shape[0]} rows"
         )
-    kind = str(getattr(ids.dtype, "name", ids.dtype))
-    if "int" not in kind:
-        raise ValueError(f"`{name}` must hold integers. Received: dtype={kind}")
+    if "int" not in dtype_name(ids):
+        raise ValueError(f"`{name}` must hold integers. Received: dtype={dtype_name(ids)}")
     values = known_values(ids)
     if values is None:
         return ops.convert_to_tensor(ids, "int32")
     _check_range(name, values, size)
     if pad_id is not None:
         is_pad = values == pad_id
-        _refuse(name, "have pads only behind the ids of a row", is_pad[:, :-1] & ~is_pad[:, 1:])
+        is_wrong = is_pad[:, :-1] & ~is_pad[:, 1:]
+        _refuse(name, "have pads only behind the ids of a row", values, is_wrong)
     return ops.convert_to_tensor(values.astype("int32"))
 
 
@@ -52,12 +56,14 @@ def check_no_bos(name, ids, config):
     """Raises ValueError if a row is known to begin with BOS, which the search puts before it."""
     values = known_values(ids)
     if values is not None and config.bos_id not in (config.pad_id, config.eos_id):
-        _refuse(name, "begin without BOS, which is added", values[:, :1] == config.bos_id)
+        is_wrong = values[:, :1] == config.bos_id
+        _refuse(name, "begin without BOS, which is added", values, is_wrong)
 
 
 def _as_array(name, ids):
     try:
-        return np.asarray(ids)
+        array = np.asarray(ids)
+        return array if array.size else array.astype("int32")  # rows of nothing have no dtype
     except ValueError as error:
         raise ValueError(f"`{name}` must have rows of one length: fill them with pads") from error
 
@@ -71,7 +77,8 @@ def _check_range(name, values, size):
         )
 
 
-def _refuse(name, rule, is_wrong):
+def _refuse(name, rule, values, is_wrong):
     rows = np.flatnonzero(is_wrong.any(axis=1))
     if len(rows):
-        raise ValueError(f"`{name}` must {rule}. Received: row {rows[0]}, which does not")
+        ids = values[rows[0]].tolist()
+        raise ValueError(f"`{name}` must {rule}. Received: row {rows[0]}, {str(ids):.100}")

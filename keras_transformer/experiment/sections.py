@@ -8,11 +8,10 @@ from keras_transformer.arguments import check_choice, check_least, check_name
 from keras_transformer.data.buckets import check_ascending
 from keras_transformer_runner.tokenizers.sentence_piece import check_training_options
 
-_LARGEST = 2**31 - 1  # what 32 bits hold, which counts and seeds end up in
-
 if TYPE_CHECKING:
     from keras_transformer.decoding import BeamSearch, Greedy, Sampling
 
+_LARGEST = 2**31 - 1  # what 32 bits hold, which counts and seeds end up in
 SENTENCEPIECE_OPTIONS = {
     "model_type": "unigram",
     "character_coverage": 1.0,

@@ -37,12 +37,13 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         output_bias: Whether the logits have a bias, (V,) float32.
 
     Call arguments:
-        inputs: (B, T) integer ids in [0, V), or (B, T, D) states with `reverse=True`.
+        inputs: (B, T) whole ids in [0, V) of any number type, or (B, T, D) states with
+            `reverse=True`.
         reverse: Whether to project states to logits, as in `keras.layers.ReversibleEmbedding`.
 
     Returns:
         (B, T, D) embeddings in the compute dtype, or (B, T, V) float32 logits. In eager code and
-        in graphs, an id outside [0, V) gives NaN.
+        in graphs, an id outside [0, V), or one that is no whole number, gives NaN.
 
     Example:
         >>> embedding = kt.TokenEmbedding(vocab_size=11, dim=8)

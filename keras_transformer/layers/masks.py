@@ -285,12 +285,18 @@ def _check_zeros_and_ones(name, mask):
 
 def known_values(values):
     """The values as an array, or `None` in a graph, which does not know them yet."""
-    if isinstance(values, keras.KerasTensor):
+    is_array = ops.is_tensor(values) or hasattr(values, "__array__")
+    if isinstance(values, keras.KerasTensor) or not is_array:  # or the spec of a data set's
         return None
     try:
         return ops.convert_to_numpy(values)
     except (NotImplementedError, TypeError):  # TensorFlow's and JAX's word for it
         return None
+
+
+def dtype_name(values):
+    """The dtype of any array, tensor or spec, text too, as a word."""
+    return str(getattr(values.dtype, "name", values.dtype))
 
 
 def _dtype(values):

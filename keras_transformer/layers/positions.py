@@ -104,7 +104,8 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
     """Adds a learned row for each position to embeddings (Gehring et al. 2017).
 
     Beyond the table there is nothing that was learned: a sequence that is known to be longer is
-    an error; where the length is known only at run time, the rows beyond are NaN.
+    an error; where the length is known only at run time, the rows beyond are NaN, as are those of
+    negative positions.
 
     Args:
         max_positions: Rows of the table.
@@ -153,14 +154,20 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
     def call(
         self, inputs: Tensor, first_position: int | Tensor = 0, positions: Tensor | None = None
     ) -> Tensor:
+        # A position that is a tensor comes from a search, which counts from 0.
+        may_be_negative = positions is not None
         if positions is None:
+            may_be_negative = isinstance(first_position, int) and first_position < 0
             self._check(inputs.shape[1], first_position)
             positions = first_position + _counted(ops.shape(inputs)[1], first_position)
         else:
             positions = _checked_positions(positions, inputs)
-        rows = ops.take(self.embeddings, ops.clip(positions, 0, self.max_positions - 1), axis=0)
+        known = positions < self.max_positions
+        places = ops.minimum(positions, self.max_positions - 1)
+        if may_be_negative:
+            known, places = ops.logical_and(known, positions >= 0), ops.maximum(places, 0)
+        rows = ops.take(self.embeddings, places, axis=0)
         rows = ops.cast(rows, self.compute_dtype)  # after, as in `TokenEmbedding`
-        known = ops.logical_and(positions >= 0, positions < self.max_positions)
         known = ops.expand_dims(known, -1)
         return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_transformer.layers.base import check_dense
-from keras_transformer.layers.masks import known_values
+from keras_transformer.layers.masks import dtype_name, known_values
 from keras_transformer.typing import Tensor
 
 
@@ -71,7 +71,7 @@ class CheckedInputs:
     def _check_data(self, data):
         """The check of arrays, of a data set's elements, and of a tuple of inputs and labels.
 
-        What a generator gives is checked when the model is called with it.
+        What a generator gives is checked, but for its values, when the model is called with it.
         """
         data = getattr(data, "element_spec", data)
         self._check_inputs(data[0] if isinstance(data, tuple) and data else data)
@@ -93,16 +93,18 @@ class CheckedInputs:
 
 def _check_whole(what, value):
     """Raises ValueError if ids are known to be other ones as int32, which Keras casts them to."""
-    dtype = str(getattr(getattr(value, "dtype", None), "name", getattr(value, "dtype", "")))
+    dtype = dtype_name(value) if hasattr(value, "dtype") else ""
     if "float" not in dtype and dtype not in ("int64", "uint64", "uint32"):
         return
     values = known_values(value)
-    if values is None:
+    if values is None or not values.size:
         return
-    with np.errstate(invalid="ignore"):
-        is_other = values != values.astype("int32")
-    if is_other.any():
+    if "int" in dtype:
+        odd = [each for each in (values.min(), values.max()) if not -(2**31) <= each < 2**31]
+    else:
+        with np.errstate(invalid="ignore"):
+            odd = values[values != values.astype("int32")]
+    if len(odd):
         raise ValueError(
-            f"{what} must be whole numbers of at most 31 bits. Received: {values[is_other][0]}, of "
-            f"dtype={dtype}"
+            f"{what} must be whole numbers of at most 31 bits. Received: {odd[0]}, of dtype={dtype}"
         )

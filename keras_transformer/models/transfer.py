@@ -41,7 +41,7 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
         A `Transfer`.
 
     Raises:
-        ValueError: if no weight matches, or two weights of one of them have the same path.
+        ValueError: if no weight matches, or several of one of them have the path of a match.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -55,7 +55,9 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
     """
     if not isinstance(source, keras.Model):
         source = keras.models.load_model(source, compile=False)
-    theirs, ours = _by_path("source", source), _by_path("target", target)
+    _check_paths(source, target)
+    theirs = {weight.path: weight for weight in source.weights}
+    ours = {weight.path: weight for weight in target.weights}
     both = [path for path in ours if path in theirs]
     copied = [path for path in both if ours[path].shape == theirs[path].shape]
     if not copied:
@@ -74,22 +76,18 @@ def transfer_weights(source: keras.Model | os.PathLike | str, target: keras.Mode
     )
 
 
-def _by_path(name, model):
-    """The weights of a model by their path, which tells which is which.
-
-    Args:
-        name: Of the argument.
-        model: A Keras model.
-    """
-    found = {weight.path: weight for weight in model.weights}
-    if len(found) < len(model.weights):
-        counts = collections.Counter(weight.path for weight in model.weights)
-        path = max(counts, key=counts.get)
-        raise ValueError(
-            f"the weights of `{name}` must have a path each: give layers inside a layer names of "
-            f"their own. Received: {counts[path]} weights of path {path!r}"
-        )
-    return found
+def _check_paths(source, target):
+    """Raises ValueError if a path does not tell which weight of one is which of the other."""
+    theirs, ours = (
+        collections.Counter(weight.path for weight in each.weights) for each in (source, target)
+    )
+    for path, count in ours.items():
+        if theirs[path] and max(count, theirs[path]) > 1:
+            raise ValueError(
+                "weights that `source` and `target` share must have a path each: give layers "
+                f"inside a layer names of their own. Received: {theirs[path]} and {count} weights "
+                f"of path {path!r}"
+            )
 
 
 def in_float32(model):

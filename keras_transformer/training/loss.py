@@ -302,7 +302,7 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
         self.alpha = alpha
 
     def _losses(self, labels, logits):
-        """`(2B, T)` losses of ids `(2B, T)` under logits `(2B, T, V)`, and which slots are real."""
+        """`(B, T)` losses, 0 at pads, and which slots are real."""
         losses, real = super()._losses(labels, logits)
         labels = check_labels(labels, logits)
         rows = ops.shape(labels)[0]

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding import Greedy, align, decode, score
+from keras_transformer.decoding.checked_ids import checked_rows
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.shortlist import Shortlist, candidate_inputs, check_shortlist
@@ -321,6 +322,7 @@ class Translator(TranslatorPresets):
                 f"ids must lie in [0, {config.vocab_size}). Received: "
                 f"{source_ids.min()} to {source_ids.max()}"
             )
+        checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
         is_real = source_ids != config.pad_id
         width = int(np.flatnonzero(is_real.any(axis=0)).max(initial=0)) + 1
         if width > self.max_source_length:
@@ -368,8 +370,9 @@ class Translator(TranslatorPresets):
             inputs["prefix_ids"] = [[*self.target_prefix_ids]] * count
         if allowed_ids is not None:
             # EOS is always allowed, and stands for an empty list.
-            rows = _listed("allowed_ids", allowed_ids)
-            inputs["allowed_ids"] = [[*map(operator.index, ids)] or [config.eos_id] for ids in rows]
+            rows = _listed("allowed_ids", allowed_ids, "rows of ids")
+            rows = [_integers("allowed_ids", ids) or [config.eos_id] for ids in rows]
+            inputs["allowed_ids"] = rows
         check_prefixes_and_shortlists(inputs, count, config.target_size)
         return inputs
 
@@ -377,7 +380,7 @@ class Translator(TranslatorPresets):
         """The ids that a translation begins with, from a text or ids."""
         if isinstance(prefix, str):
             return self.target_tokenizer.encode(prefix) or [*self.target_prefix_ids]
-        ids, config = [*map(operator.index, prefix)], self.model.config
+        ids, config = _integers("prefixes", prefix), self.model.config
         if config.eos_id in ids[:-1] or config.pad_id in ids:
             raise ValueError(
                 "`prefixes` must hold no pad, and EOS at most at the end of one. Received: "
@@ -460,11 +463,22 @@ def pad_rows(rows, pad_id):
     return padded
 
 
-def _listed(name, items):
+def _listed(name, items, of="strings"):
     """What an argument holds, as a list: a generator, and a series with labels of its own, too."""
-    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
-        raise TypeError(f"`{name}` must be a list of strings. Received: {items!r:.100}")
-    return list(items)
+    try:
+        if not isinstance(items, (str, bytes)):
+            return list(items)
+    except TypeError:
+        pass
+    raise TypeError(f"`{name}` must be a list of {of}. Received: {items!r:.100}")
+
+
+def _integers(name, ids):
+    """A row of ids as a list of `int`."""
+    try:
+        return [*map(operator.index, ids)]
+    except TypeError:
+        raise TypeError(f"`{name}` must hold rows of integers. Received: {ids!r:.100}") from None
 
 
 def check_prefixes_and_shortlists(inputs, count, vocab_size):

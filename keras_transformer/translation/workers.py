@@ -57,8 +57,7 @@ class Workers:
     def __enter__(self):
         if self._translator is None:
             self._translator = self._make_translator()
-        self._others = {*multiprocessing.active_children()}
-        context = multiprocessing.get_context("spawn")  # TensorFlow's threads survive no fork
+        context = self._context = _Context()
         self._alive, self._parent = context.Pipe(duplex=False)
         self._pool = concurrent.futures.ProcessPoolExecutor(
             self._count, context, _start, (self._make_translator, self._alive)
@@ -68,7 +67,7 @@ class Workers:
     def __exit__(self, kind, *_):
         if kind is not None:
             self._parent.close()  # ends the workers, whatever they are doing
-            for worker in {*multiprocessing.active_children()} - self._others:
+            for worker in self._context.started:
                 worker.terminate()  # one that starts looks at nothing for a minute
         self._pool.shutdown(cancel_futures=True)
         self._parent.close()
@@ -115,6 +114,19 @@ class Workers:
                 f"Received: {self._count} workers"
             ) from error
         return found
+
+
+class _Context(multiprocessing.context.SpawnContext):  # TensorFlow's threads survive no fork
+    """Starts processes, and knows them."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+
+    def Process(self, *args, **options):  # noqa: N802 (the name of what it stands for)
+        process = multiprocessing.context.SpawnProcess(*args, **options)
+        self.started.append(process)
+        return process
 
 
 def even_batches(order, size, workers):

@@ -83,25 +83,30 @@ async def _fields(request, limits):
         if not isinstance(fields, dict):
             raise refuse("the body must be a JSON object", fields)
         return fields
-    of_address = _once_each(_pairs(request.url.query))
+    of_address = _once_each(_pairs(request.scope["query_string"], strict=False))
     if kind == "application/x-www-form-urlencoded":
         return {**of_address, **_once_each(_pairs(await request.body()))}
     async with request.form(max_files=0, max_part_size=limits.body_bytes) as form:
         return {**of_address, **_once_each(form.multi_items())}
 
 
-def _pairs(encoded):
-    """The fields of an address or of a form as `curl -d` sends it: in UTF-8, escaped or not."""
+def _pairs(encoded, *, strict=True):
+    """The fields of an address or of a form as `curl -d` sends it: in UTF-8, escaped or not.
+
+    Args:
+        encoded: Bytes.
+        strict: Whether each must have a `=`: what has none is a part of a text.
+    """
     try:
-        text = encoded if isinstance(encoded, str) else encoded.decode("utf-8")
-        options = dict(keep_blank_values=True, strict_parsing=True, errors="strict")
-        return urllib.parse.parse_qsl(text, **options, max_num_fields=_MOST_FIELDS) if text else []
+        parts = [part for part in encoded.decode("utf-8").split("&") if part]
+        if len(parts) > _MOST_FIELDS:
+            raise HTTPException(400, f"a form must have at most {_MOST_FIELDS} fields")
+        if strict and (without := [part for part in parts if "=" not in part]):
+            rule = "a form must hold fields name=value, `&` between them and %26 within them"
+            raise refuse(rule, without[0])
+        return urllib.parse.parse_qsl("&".join(parts), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise HTTPException(400, "a form must be UTF-8") from None
-    except ValueError:
-        raise refuse(
-            "a form must hold fields name=value, `&` between them and %26 within them", encoded
-        ) from None
 
 
 def _once_each(pairs):

@@ -122,6 +122,7 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: if there is no text, an option is unknown, or `vocab_size` is too small
                 for the characters (and bytes) that need an id.
+            TypeError: if `sentences` is one string, or holds something else.
         """
         check_training_options(
             vocab_size, model_type, character_coverage, normalization, max_sentences

@@ -196,7 +196,8 @@ class CharacterTokenizer(_TableTokenizer):
         """The characters that occur at least `min_count` times, the most frequent first.
 
         Raises:
-            ValueError: if there is no text.
+            ValueError: if there is no text, or nothing is left.
+            TypeError: if `sentences` is one string, or holds something else.
         """
         counts = collections.Counter()
         for sentence in strings(sentences):
@@ -268,7 +269,8 @@ class VocabularyTokenizer(_TableTokenizer):
             joiner: What marks a piece that goes on.
 
         Raises:
-            ValueError: if there is no text.
+            ValueError: if there is no text, or nothing is left.
+            TypeError: if `sentences` is one string, or holds something else.
         """
         counts = collections.Counter()
         if vocab_size is not None and (type(vocab_size) is not int or vocab_size <= len(_SPECIAL)):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend import array, in_graph
+from backend import array, in_graph, tensorflow_only
 from toy_model import BOS, EOS, PAD, V, frozen_toy, sources, targets, toy_config
 
 from keras_transformer.decoding import BeamSearch, Greedy, align, decode, generate, score
@@ -20,7 +20,10 @@ ODD = {
     "one row": (np.array([5, 7]), r"must have shape \(B, T\). Received: shape=\(2,\)"),
     "lists": ([[5, 7], [5]], "must have rows of one length: fill them with pads"),
     "pads before": (np.array([[5, 7], [PAD, 7]]), "must have pads only behind the ids of a row"),
-    "pads between": (np.array([[5, PAD, 7]] * 2), "must have pads only behind .* row 0, which"),
+    "pads between": (
+        np.array([[5, PAD, 7]] * 2),
+        r"must have pads only behind .* row 0, \[5, 4, 7\]",
+    ),
 }
 
 
@@ -90,3 +93,22 @@ def test_a_target_that_a_graph_cannot_refuse_is_nan(odd):
     found = run(SOURCES, target_ids)
     assert np.isnan(array(found.log_probs)[0, 2]) and np.isnan(array(found.totals)[0])
     np.testing.assert_allclose(array(found.log_probs)[1], expected[1], atol=1e-5)
+
+
+@tensorflow_only("ragged tensors")
+def test_ragged_ids_are_refused():
+    """TensorFlow would fill them with 0, which is a token here."""
+    import tensorflow as tf
+
+    ragged = tf.ragged.constant([[5, 7], [5]], dtype="int32")
+    for name, call in (
+        ("source_ids", lambda: decode(frozen_toy(), ragged, Greedy())),
+        ("target_ids", lambda: score(frozen_toy(), SOURCES, ragged)),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be dense"):
+            call()
+
+
+def test_prompts_of_nothing_start_from_nothing(language_model):
+    found = generate(language_model, [[], []], Greedy(extra_length=2))
+    assert array(found.ids).shape == (2, 2)

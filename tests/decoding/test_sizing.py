@@ -206,6 +206,6 @@ def test_kept_rows_stay_in_their_order_and_fill_up_to_a_power_of_two():
 
 
 @tensorflow_only("sizes that are known only later")
-def test_a_batch_should_shrink_when_half_of_it_is_done():
+def test_a_batch_shrinks_when_half_of_it_is_done():
     rule = sizing.Sizing(0, 0, least=2)
     assert [int(array(rule.few_rows(rows))) for rows in (1, 2, 3, 4, 9)] == [0, 0, 1, 2, 4]

@@ -140,3 +140,16 @@ def test_ids_that_int32_changes_are_named(model, way):
         with pytest.raises(ValueError, match=rule):
             WAYS[way](model, {**BATCH, "source_ids": ids}, None)
         WAYS[way](model, {**BATCH, "source_ids": BATCH["source_ids"].astype(odd.dtype)}, None)
+
+
+@tensorflow_only("tf.data")
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_sets_of_other_numbers_are_read(model, dtype):
+    import tensorflow as tf
+
+    inputs = {name: np.asarray(ids).astype(dtype) for name, ids in BATCH.items()}
+    batches = tf.data.Dataset.from_tensor_slices((inputs, LABELS.astype("int64"))).batch(2)
+    model.fit(batches, verbose=0)
+    model.evaluate(batches, verbose=0)
+    found = model.predict(batches, verbose=0)
+    np.testing.assert_allclose(found, model.predict(BATCH, verbose=0), atol=1e-6)

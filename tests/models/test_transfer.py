@@ -79,9 +79,13 @@ def test_weights_of_one_path_are_named():
         def call(self, inputs):
             return self.inner[1](self.inner[0](inputs))
 
-    twice = keras.Sequential([keras.Input((3,)), Two(name="two")])
-    once = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, name="dense")])
-    rule = "must have a path each.* Received: 2 weights of path '.*two/dense/kernel'"
-    for name, models in (("source", (twice, once)), ("target", (once, twice))):
-        with pytest.raises(ValueError, match=f"the weights of `{name}` {rule}"):
-            transfer_weights(*models)
+    def model(*layers):
+        return keras.Sequential([keras.Input((3,)), *layers], name="model")
+
+    one, other = (model(Two(name="two")) for _ in range(2))
+    rule = "must have a path each.* Received: 2 and 2 weights of path '.*two/dense/kernel'"
+    with pytest.raises(ValueError, match=rule):
+        transfer_weights(one, other)
+    head, plain = keras.layers.Dense(3, name="head"), keras.layers.Dense(3, name="head")
+    transfer = transfer_weights(model(plain), model(head, Two(name="two")))  # in one alone
+    assert len(transfer.copied) == 2

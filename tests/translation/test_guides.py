@@ -108,7 +108,7 @@ def test_prefixes_that_no_search_follows_are_named(model, tokenizer):
         with pytest.raises(ValueError, match="`prefixes` must hold no pad, and EOS at most at the"):
             translator.translate(["ab"], prefixes=[odd])
     for name in ("prefixes", "allowed_ids"):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=f"`{name}` must hold rows of integers. Received: "):
             translator.translate(["ab"], **{name: [[a + 0.9]]})
 
 
@@ -124,3 +124,5 @@ def test_rows_of_ids_are_as_long_as_their_tokens(tokenizer):
     with pytest.raises(ValueError, match="must have at most `max_source_length` = 6 .*: 7"):
         translator.translate_ids([[row[0]] * 7])
     assert translator.translate_ids([[tokenizer.pad_id] * 9]) == [[]]
+    with pytest.raises(ValueError, match="`source_ids` must have pads only behind"):
+        translator.translate_ids([[tokenizer.pad_id, *row]])

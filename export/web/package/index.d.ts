@@ -113,7 +113,7 @@ export class Translator {
   encode(text: string): number[];
   /** Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads. */
   translateIds(ids: readonly number[] | Int32Array, options?: TranslateOptions): Promise<number[]>;
-  /** The text of ids that `translateIds` gave. */
+  /** The text of ids, up to the first EOS. */
   decode(ids: readonly number[] | Int32Array): string;
 
   /** Frees the model, when the calls before have ended; a second time does nothing. */

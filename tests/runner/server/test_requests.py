@@ -252,6 +252,8 @@ def test_fields_come_once_and_texts_as_often_as_there_are(address):
         400,
         "`source` must be given once. Received: 'fr'",
     )
+    answer = as_form(address, b"&q=one&&source=en&target=de&", "/translate?debug")
+    assert answer.body == {"translatedText": "ONE"}
     answer = as_form(address, b"q=Tom & Jerry&source=en&target=de")
     assert answer.status == 400
     assert answer.body["error"].startswith("a form must hold fields name=value, `&` between them")

@@ -60,11 +60,11 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         if mask is None or not (training and self.trainable):
             return super().call(inputs, training=training, mask=mask)
         running = self.moving_mean, self.moving_variance
-        before = [ops.copy(each) for each in running]
+        before = [ops.copy(ops.convert_to_tensor(each)) for each in running]
         outputs = super().call(inputs, training=training, mask=mask)
         has_tokens = ops.any(mask)  # a batch of pads alone has no statistics
         for each, old in zip(running, before, strict=True):
-            each.assign(ops.where(has_tokens, each, old))
+            each.assign(ops.where(has_tokens, ops.convert_to_tensor(each), old))
         return outputs
 
     def compute_output_shape(self, input_shape, *args, **kwargs):

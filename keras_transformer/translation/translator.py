@@ -1,7 +1,6 @@
 """Text to text in Python: tokenize, batch by length, decode, detokenize."""
 
 import functools
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 import keras
@@ -13,6 +12,12 @@ from keras_transformer.decoding.checked_ids import checked_rows
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.shortlist import Shortlist, candidate_inputs, check_shortlist
+from keras_transformer.translation.arguments import (
+    check_prefixes_and_shortlists,
+    check_tokenizer,
+    integers,
+    listed,
+)
 from keras_transformer.translation.copy_unknown import source_words, with_source_words
 from keras_transformer.translation.presets import TranslatorPresets
 from keras_transformer.translation.streaming import TokenStream
@@ -20,7 +25,7 @@ from keras_transformer.translation.translation import hypotheses_of, with_scores
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.incremental_text import growing_text
 from keras_transformer_runner.sentences import translate_texts
-from keras_transformer_runner.tokenizers.base import SpecialIds, check_text_size, fits_size
+from keras_transformer_runner.tokenizers.base import check_text_size, fits_size
 from keras_transformer_runner.translation import Translation
 
 
@@ -151,7 +156,7 @@ class Translator(TranslatorPresets):
             ValueError: if a text is longer than `max_source_length` tokens, the numbers differ,
                 or an id lies outside the vocabulary.
         """
-        texts = _listed("texts", texts)
+        texts = listed("texts", texts)
         sources = [*map(self.source_ids, texts)]
         inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         translations = [""] * len(sources)
@@ -210,7 +215,7 @@ class Translator(TranslatorPresets):
             ValueError: as `translate`, or if the strategy cannot find as many.
         """
         search = with_scores(self.strategy, n_best)
-        texts = _listed("texts", texts)
+        texts = listed("texts", texts)
         sources = [*map(self.source_ids, texts)]
         inputs = self._further_inputs(len(sources), prefixes, allowed_ids)
         found = [None] * len(sources)
@@ -245,7 +250,7 @@ class Translator(TranslatorPresets):
             TypeError: if `sources` or `targets` is one string.
             ValueError: if their numbers differ, or one is too long.
         """
-        sources, targets = _listed("sources", sources), _listed("targets", targets)
+        sources, targets = listed("texts", sources), listed("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 "`sources` and `targets` must be as many. Received: "
@@ -364,14 +369,14 @@ class Translator(TranslatorPresets):
         """The inputs of `decode` beside the source: lists of rows of ids, by their names."""
         inputs, config = {}, self.model.config
         if prefixes is not None:
-            prefixes = _listed("prefixes", prefixes)
+            prefixes = listed("prefixes", prefixes)
             inputs["prefix_ids"] = [self._prefix(each) for each in prefixes]
         elif self.target_prefix_ids:
             inputs["prefix_ids"] = [[*self.target_prefix_ids]] * count
         if allowed_ids is not None:
             # EOS is always allowed, and stands for an empty list.
-            rows = _listed("allowed_ids", allowed_ids, "rows of ids")
-            rows = [_integers("allowed_ids", ids) or [config.eos_id] for ids in rows]
+            rows = listed("allowed_ids", allowed_ids, "rows of ids")
+            rows = [integers("allowed_ids", ids) or [config.eos_id] for ids in rows]
             inputs["allowed_ids"] = rows
         check_prefixes_and_shortlists(inputs, count, config.target_size)
         return inputs
@@ -380,7 +385,7 @@ class Translator(TranslatorPresets):
         """The ids that a translation begins with, from a text or ids."""
         if isinstance(prefix, str):
             return self.target_tokenizer.encode(prefix) or [*self.target_prefix_ids]
-        ids, config = _integers("prefixes", prefix), self.model.config
+        ids, config = integers("prefixes", prefix), self.model.config
         if config.eos_id in ids[:-1] or config.pad_id in ids:
             raise ValueError(
                 "`prefixes` must hold no pad, and EOS at most at the end of one. Received: "
@@ -461,71 +466,3 @@ def pad_rows(rows, pad_id):
     for row, ids in zip(padded, rows, strict=True):
         row[: len(ids)] = ids
     return padded
-
-
-def _listed(name, items, of="strings"):
-    """What an argument holds, as a list: a generator, and a series with labels of its own, too."""
-    try:
-        if not isinstance(items, (str, bytes)):
-            return list(items)
-    except TypeError:
-        pass
-    raise TypeError(f"`{name}` must be a list of {of}. Received: {items!r:.100}")
-
-
-def _integers(name, ids):
-    """A row of ids as a list of `int`."""
-    try:
-        return [*map(operator.index, ids)]
-    except TypeError:
-        raise TypeError(f"`{name}` must hold rows of integers. Received: {ids!r:.100}") from None
-
-
-def check_prefixes_and_shortlists(inputs, count, vocab_size):
-    """Raises ValueError unless each text has a row, and all ids lie in the target's vocabulary.
-
-    Args:
-        inputs: Lists of rows of ids, by their names in `decode`.
-        count: Texts.
-        vocab_size: V of the target.
-    """
-    for name, rows in inputs.items():
-        if len(rows) != count:
-            argument = "prefixes" if name == "prefix_ids" else name
-            raise ValueError(
-                f"`{argument}` must be as many as the texts. Received: {len(rows)} for {count} "
-                "texts"
-            )
-        for ids in rows:
-            if not all(0 <= token < vocab_size for token in ids):
-                raise ValueError(f"ids must lie in [0, {vocab_size}). Received: {ids}")
-
-
-def check_tokenizer(tokenizer, role, config, vocab_size):
-    """Raises unless a tokenizer is one, and agrees with the model on vocabulary and special ids.
-
-    Args:
-        tokenizer: The tokenizer.
-        role: Name of the argument that it was given as.
-        config: The model's.
-        vocab_size: V of its side.
-
-    Raises:
-        TypeError: if it lacks one of these attributes.
-        ValueError: if it disagrees with the model.
-    """
-    ids = SpecialIds._fields
-    missing = [name for name in ("vocab_size", *ids) if not hasattr(tokenizer, name)]
-    if missing:
-        raise TypeError(
-            f"`{role}` must have `vocab_size` and the special ids `pad_id`, `unk_id`, `bos_id` and "
-            f"`eos_id`. Received: {type(tokenizer).__name__} without {', '.join(missing)}"
-        )
-    expected = {name: getattr(config, name) for name in ids}
-    for name, ours in {"vocab_size": vocab_size, **expected}.items():
-        theirs = getattr(tokenizer, name)
-        if ours != theirs:
-            raise ValueError(
-                f"`{role}` and the model must have the same `{name}`. "
-                f"Received: tokenizer {theirs}, model {ours}"
-            )

@@ -44,7 +44,7 @@ from keras_transformer.export.python_answers import (
 )
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.models.transfer import in_float32
-from keras_transformer.translation.translator import check_tokenizer
+from keras_transformer.translation.arguments import check_tokenizer
 from keras_transformer_runner.lengths import FixedLength, fields, fixed_signature
 from keras_transformer_runner.runner import Runner
 from keras_transformer_runner.tokenizers import Tokenizer

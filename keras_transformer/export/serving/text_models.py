@@ -11,7 +11,7 @@ from keras_transformer.export.python_answers import (
     python_continuations,
     python_probabilities,
 )
-from keras_transformer.translation.translator import check_tokenizer
+from keras_transformer.translation.arguments import check_tokenizer
 from keras_transformer_runner.tokenizers.base import check_text_size
 
 

@@ -286,7 +286,8 @@ def _check_zeros_and_ones(name, mask):
 def known_values(values):
     """The values as an array, or `None` in a graph, which does not know them yet."""
     is_array = ops.is_tensor(values) or hasattr(values, "__array__")
-    if isinstance(values, keras.KerasTensor) or not is_array:  # or the spec of a data set's
+    is_symbolic = getattr(values, "graph", None) is not None  # of TensorFlow
+    if isinstance(values, keras.KerasTensor) or is_symbolic or not is_array:  # such as a spec
         return None
     try:
         return ops.convert_to_numpy(values)

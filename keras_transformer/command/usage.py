@@ -50,8 +50,8 @@ def _of_translate(arguments):
         for name, default in _OF_FILES.items():
             if getattr(arguments, name) != default:
                 option = "beam-pipeline" if name == "beam" else name.replace("_", "-")
-                received = getattr(arguments, name)
-                return f"--{option} goes with --input and --output. Received: {received}, alone"
+                given = f"{getattr(arguments, name)}, without them"
+                return f"--{option} goes with --input and --output. Received: {given}"
     if arguments.whole_texts and (arguments.n_best is not None or arguments.too_long != "error"):
         return "--text goes without --n-best and --too-long: no text is too long"
     if arguments.language and not arguments.whole_texts:

@@ -1,5 +1,6 @@
 """Shared by all tests: a quiet TensorFlow, the same random numbers every time, the shared data."""
 
+import collections
 import gc
 import os
 import random
@@ -16,6 +17,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core: more threads only w
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marker
+def pytest_collection_modifyitems(items):
+    """Marks as slow all cases of a test but the first ones, as many as `quick` says."""
+    seen = collections.Counter()
+    for item in items:
+        quick = item.get_closest_marker("quick")
+        if quick and not item.get_closest_marker("slow") and not item.get_closest_marker("release"):
+            test = item.nodeid.split("[")[0]
+            seen[test] += 1
+            if seen[test] > quick.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

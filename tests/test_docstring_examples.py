@@ -37,6 +37,7 @@ def issubclass_of(thing, base):
 PUBLIC = public()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_the_example_of_a_docstring_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -104,6 +104,7 @@ WRITES_DEVICE = {"README.md", "docs/exporting.md"}
 PAGES = [name if name.endswith(".md") else f"docs/{name}.md" for name in RUN]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [PAGES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in PAGES[1:])]
 )

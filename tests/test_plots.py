@@ -93,6 +93,7 @@ def test_tokens_stand_at_the_outer_panels_only():
     assert labels(panels(figure)[2].xaxis) == ["k0", "k1", "k2"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8, 13, 16])
 def test_panels_do_not_overlap(heads):
     figure = plot_attention(weights(heads, 3, 5), tokens(3), tokens(5))
@@ -104,6 +105,7 @@ def test_panels_do_not_overlap(heads):
         assert not any(box.overlaps(other) for other in boxes[:place])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("queries, keys", [(2, 3), (17, 40), (40, 11), (40, 40), (3, 200)])
 def test_labels_are_legible(queries, keys):
     """Large enough, none over another, none beyond the page."""

@@ -257,14 +257,16 @@ def beam_pipeline_options(text):
 
 
 def export(arguments):
-    check_size(optional=True, max_source_length=arguments.max_source_length)
+    check_size(
+        optional=True, max_source_length=arguments.max_source_length, n_best=arguments.n_best
+    )
     path = _new_artifact(arguments)
     check_writable(path)
     for samples in (arguments.samples, arguments.references, arguments.calibration):
         if samples is not None:
             check_file(samples)
     check_named_run(arguments)
-    run = load_named_run(arguments)
+    run = load_named_run(arguments).with_decoding(n_best=arguments.n_best)
     longest = arguments.max_source_length
     longest = run.max_source_length if longest is None else longest
     if arguments.lengths_only:

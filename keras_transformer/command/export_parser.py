@@ -74,6 +74,13 @@ def add_export(add_command):
         help="most tokens of a text, EOS included; 1024, or as many as training saw, if not given",
     )
     add_search(command)
+    command.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="translations, with scores, that the artifact gives where several are asked for; at "
+        "most the beam size",
+    )
     add_shortlist_use(command)
 
 

@@ -7,7 +7,7 @@ from keras_transformer.presets.card_file import stated
 from keras_transformer.presets.record import MODEL_FILE
 from keras_transformer_runner.integrity import checksum
 
-_OPTIONS = ("beam_size", "length_penalty", "length_normalization", "max_source_length")
+_OPTIONS = ("beam_size", "n_best", "length_penalty", "length_normalization", "max_source_length")
 
 
 def card_of_export(run, arguments):

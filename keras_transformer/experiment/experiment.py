@@ -52,9 +52,9 @@ class Experiment:
       `average_checkpoints`, `save_every_steps`, `score_every_epochs`, `best_by`, `patience`,
       `strategy`, `distribution`, `model_devices`
     - `[decoding]`: `strategy`, `beam_size`, `max_length`, `extra_length`, `min_length`,
-      `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `length_penalty`,
-      `length_normalization`, `coverage_penalty`, `stopping`, `candidates`, `temperature`, `top_k`,
-      `top_p`, `min_p`, `seed`
+      `no_repeat_ngram`, `repetition_penalty`, `forbidden_ids`, `forced_eos`, `n_best`,
+      `length_penalty`, `length_normalization`, `coverage_penalty`, `stopping`, `candidates`,
+      `temperature`, `top_k`, `top_p`, `min_p`, `seed`
 
     The classes of `experiment.sections` tell what each key means. Paths are absolute: a relative
     one is of the working directory, or in a file of that file's folder.

@@ -303,6 +303,8 @@ class DecodingSection:
         extra_length: It may be this many tokens longer than its source.
         min_length, no_repeat_ngram, repetition_penalty, forbidden_ids, forced_eos: Of every search.
         beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`, where no search is named.
+        n_best: Hypotheses of `BeamSearch`, or samples, where several are asked for; 1 when left
+            out.
         length_penalty, length_normalization, coverage_penalty, stopping, candidates: Of
             `BeamSearch`; its own when left out.
         temperature, top_k, top_p, min_p, seed: Of `Sampling`; its own when left out.
@@ -317,6 +319,7 @@ class DecodingSection:
     forbidden_ids: tuple[int, ...] | None = None
     forced_eos: bool = False
     beam_size: int = 1
+    n_best: int | None = None
     length_penalty: float | None = None
     length_normalization: str | None = None
     coverage_penalty: float | None = None
@@ -334,15 +337,15 @@ class DecodingSection:
         *("forbidden_ids", "forced_eos"),
     )
     OF_LENGTH = ("length_penalty", "length_normalization")
-    OF_BEAM = (*OF_LENGTH, "coverage_penalty", "stopping", "candidates")
+    OF_BEAM = ("n_best", *OF_LENGTH, "coverage_penalty", "stopping", "candidates")
     OF_SEARCH = {
         "greedy": (),
         "beam": OF_BEAM,
-        "sampling": ("temperature", "top_k", "top_p", "min_p", "seed"),
+        "sampling": ("n_best", "temperature", "top_k", "top_p", "min_p", "seed"),
     }
 
     def __post_init__(self):
-        _check_least(self, max_length=1, extra_length=1, beam_size=1)
+        _check_least(self, max_length=1, extra_length=1, beam_size=1, n_best=1)
         if self.strategy is not None:
             check_choice(self.OF_SEARCH, **{"decoding.strategy": self.strategy})
         if self.beam_size > 1 and self.search_name != "beam":
@@ -354,7 +357,8 @@ class DecodingSection:
             given = [option for option in options if getattr(self, option) is not None]
             # Alone these change nothing: `--beam-size` may come later.
             given = [option for option in given if option not in self.OF_LENGTH]
-            if given and name != self.search_name:
+            given = [option for option in given if option not in self.OF_SEARCH[self.search_name]]
+            if given:
                 raise ValueError(
                     f"`{given[0]}` is for `strategy` {name!r}. Received: "
                     f"{given[0]}={getattr(self, given[0])!r}, strategy={self.search_name!r}"

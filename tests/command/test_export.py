@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from keras_transformer.command import cli
+from keras_transformer_runner import Runner
 from keras_transformer_runner.atomic import locked
 
 
@@ -18,6 +19,8 @@ def test_export_refuses_what_exists(fails, run_dir, tmp_path, form):
     assert "must be new or hold numbered versions" in line
     assert "a run folder must hold" in fails("export", tmp_path, tmp_path / "new", "--to", form)
     assert not list(tmp_path.iterdir())
+    line = fails("export", run_dir, tmp_path / "new", "--to", form, "--n-best", "2")
+    assert line.endswith("`n_best` is for `strategy` 'beam'. Received: n_best=2, strategy='greedy'")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,8 @@ def test_exported_artifacts_score_like_python(
     artifact = str(tmp_path / "artifact")
     test_set = ["--source", str(toy.with_name("valid.src"))]
     test_set += ["--target", str(toy.with_name("valid.tgt"))]
-    assert cli.main(["export", str(run_dir), artifact, "--to", form, *search]) == 0
+    several = ["--n-best", "2"] if form == "litert" else []
+    assert cli.main(["export", str(run_dir), artifact, "--to", form, *search, *several]) == 0
     first, *facts = capsys.readouterr().out.splitlines()
     if form == "savedmodel":
         assert first.startswith(f"{artifact}/1: ")
@@ -48,6 +52,8 @@ def test_exported_artifacts_score_like_python(
     if form == "litert":
         command = ["evaluate", str(run_dir), *test_set, "--with", form, "--artifact", artifact]
         assert _run_without_tensorflow(command, repo_root) == outputs[1]
+        runner = Runner(artifact)
+        assert runner.n_best == len(runner.translate_with_details(["ba"])[0]) == 2
 
 
 def _run_without_tensorflow(command, repo_root):
@@ -122,6 +128,7 @@ def test_lengths_alone_bound_the_source(run_dir, tmp_path, fails, monkeypatch):
     assert fails(*command, "--lengths-only").endswith("error: (5, 8) True 8 True")
 
 
+@pytest.mark.slow
 def test_a_polite_kill_removes_what_is_half_written(run_dir, tmp_path, repo_root):
     script = (
         "import sys, time; from keras_transformer.command import cli\n"

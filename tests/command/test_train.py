@@ -83,6 +83,7 @@ def test_train_refuses_files_and_folders(fails, toy, run_dir, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_prepared_corpus_trains_as_its_files_do(toy, run_dir, tmp_path, capsys):
     """One shard is what is in memory: the same vocabulary gives the same weights."""
     folder, tokenizer = toy.parent, run_dir / "tokenizer.model"
@@ -112,6 +113,7 @@ def test_a_prepared_corpus_trains_as_its_files_do(toy, run_dir, tmp_path, capsys
     assert "`training.pack` is for a corpus in memory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_json_lines_train_and_faulty_lines_are_told(toy, tmp_path, capsys):
     sources, targets = (
         (toy.parent / f"train.{side}").read_text().splitlines() for side in ("src", "tgt")
@@ -157,6 +159,7 @@ def test_a_run_is_stopped_and_goes_on(toy, run_dir, tmp_path, capsys, monkeypatc
     assert epochs == [(1, 4, 0)]
 
 
+@pytest.mark.slow
 def test_a_run_has_a_model_card_which_longer_training_updates(run_dir, tmp_path, capfd):
     run = tmp_path / "run"
     shutil.copytree(run_dir, run)

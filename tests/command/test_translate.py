@@ -47,6 +47,7 @@ def test_translate_errors(fails, run_dir, tmp_path, monkeypatch):
     assert "text must be UTF-8" in line and "line 1" in line
 
 
+@pytest.mark.slow
 def test_translate_into_a_closed_pipe_ends_quietly(run_dir, tmp_path, repo_root):
     path = tmp_path / "long.txt"
     path.write_text("ba\n" * 600)
@@ -181,6 +182,7 @@ def test_an_output_that_cannot_be_is_told_before_a_model_is_loaded(
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
+@pytest.mark.slow
 def test_xla_writes_the_same_file(run_dir, tmp_path, monkeypatch):
     source = tmp_path / "in.txt"
     source.write_text("ba ke\n\ngu\nko ba\n")
@@ -229,6 +231,7 @@ def _windows_of(monkeypatch, size, kill_after=None):
     monkeypatch.setattr(files, "translate_file", with_windows)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not importlib.util.find_spec("apache_beam"),
     reason="needs apache-beam: pip install apache-beam",

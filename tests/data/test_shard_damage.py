@@ -68,6 +68,7 @@ def error_or_rows(folder):
         return str(error), None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("when", ["today", "before"])
 def test_a_changed_index_never_gives_other_pairs(folders, when, tmp_path):
     rng, copy = random.Random(5), shutil.copytree(folders[when, None], tmp_path / "copy")
@@ -87,6 +88,7 @@ def test_a_changed_index_never_gives_other_pairs(folders, when, tmp_path):
     assert refused > 35
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("when", ["today", "before"])
 @pytest.mark.parametrize("compression", [None, "GZIP"])
 def test_a_damaged_shard_never_gives_other_pairs(folders, when, compression, tmp_path):

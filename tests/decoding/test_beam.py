@@ -66,6 +66,7 @@ def plain_beam(table, strategy, limit):
     return (finished + cut)[: strategy.n_best]
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("seed", range(200))
 def test_a_beam_for_every_prefix_equals_exhaustive_search(seed):
     table, alpha = table_of(seed), [0, 0.6, 1, 2, 5, -1][seed % 6]
@@ -79,6 +80,7 @@ def test_a_beam_for_every_prefix_equals_exhaustive_search(seed):
         np.testing.assert_allclose(log_probs, log_probs_of(table, ids), atol=1e-5)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("stopping", ["exact", "first_finished"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0, -1.0])

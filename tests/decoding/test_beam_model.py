@@ -49,6 +49,7 @@ CASES = [(options, 1.0) for options in OPTIONS] + [(OPTIONS[0], 0.0)]
 CASES += [pytest.param(options, 0.0, marks=pytest.mark.release) for options in OPTIONS[1:]]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("changes", "alpha"), CASES, ids=str)
 def test_every_score_is_that_of_the_text(changes, alpha):
     """Rescored with the full pass: nothing is lost when beams change places."""
@@ -80,6 +81,7 @@ def test_batches_order_and_padding_change_nothing():
         assert_equal(alone, expected[row])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("run", [in_graph, compiled])
 def test_graph_and_xla_equal_eager(run):
     model, source_ids = talkative_toy(), sources(LENGTHS)

@@ -110,6 +110,7 @@ def same(found, expected, note):
     np.testing.assert_allclose(*scores, atol=1e-4)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("candidates", ["separate", "joint"])
 @pytest.mark.parametrize("stopping", ["exact", "current_length", "first_finished"])
 @pytest.mark.parametrize("normalization", ["gnmt", "power"])
@@ -124,6 +125,7 @@ def test_narrow_beams_equal_a_plain_beam_search(normalization, stopping, candida
             same(found, plain_beam(table_of(seed), strategy, 6), (options, seed))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("early_stopping", STOPPING)
 def test_the_options_that_are_said_to_be_hugging_faces_are(early_stopping):
     """Other hypotheses than the product's own rules find, in some of these tables."""

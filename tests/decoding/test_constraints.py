@@ -54,6 +54,7 @@ def greedy_by_hand(table, strategy, limit, **inputs):
     return ids
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("case", ["", "list", "prefix", "list and prefix"])
 @pytest.mark.parametrize("rule", RULES)
 def test_greedy_search_keeps_every_rule(rule, case):
@@ -85,6 +86,7 @@ def exhaustive(table, strategy, limit, ids=(), total=0.0, **inputs):
     return found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("case", ["", "list and prefix"])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_wide_beam_equals_exhaustive_search_under_every_rule(rule, case):
@@ -143,6 +145,7 @@ def test_what_leaves_nothing_to_choose_ends_the_row(search_class):
     assert tokens(empty[0, 0]) == [IDS.eos_id]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rule", ["all", "trigrams", "penalty"])
 @pytest.mark.parametrize("search_class", [Greedy, BeamSearch, Sampling])
 def test_xla_changes_nothing(search_class, rule):

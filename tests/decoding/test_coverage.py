@@ -39,6 +39,7 @@ def coverage(model, source_ids, ids):
     return np.log(np.clip(weights.sum(axis=0), 1e-6, 1)).sum()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("layers", [1, 3])
 def test_scores_are_those_of_the_full_pass_and_its_attention(layers):
     model, source_ids = talkative_toy(decoder_layers=layers), sources(LENGTHS)
@@ -95,6 +96,7 @@ def peaky_toy(seed):
     return model
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("candidates", ["separate", "joint"])
 def test_batch_mates_that_go_on_change_nothing(candidates):
     """A row that has ended waits for its mates, and reads no more of its source."""

@@ -38,6 +38,7 @@ def assert_same(actual, expected):
     np.testing.assert_allclose(actual[1], expected[1], atol=1e-4)
 
 
+@pytest.mark.quick(1)
 @every_strategy
 @pytest.mark.parametrize("run", [in_graph, compiled])
 def test_graphs_that_grow_and_shrink_and_xla_equal_eager(run, strategy):
@@ -50,6 +51,7 @@ def test_graphs_that_grow_and_shrink_and_xla_equal_eager(run, strategy):
     assert_same([array(each) for each in run(search, **options)(SOURCES)], found(strategy))
 
 
+@pytest.mark.quick(1)
 @every_strategy
 def test_batch_mates_and_padding_change_nothing(strategy):
     expected = found(strategy)
@@ -61,6 +63,7 @@ def test_batch_mates_and_padding_change_nothing(strategy):
         assert_same([ids, scores], [expected[0][[row], :, : ids.shape[2]], expected[1][[row]]])
 
 
+@pytest.mark.slow
 def test_an_ensemble_with_a_model_of_attention():
     """The caches of both, in a graph that drops rows."""
     ensemble = Ensemble([model(), toy_transformer(3, positions="alibi")])

@@ -199,6 +199,7 @@ def rows_of(ids):
     return [[[int(t) for t in row if t != PAD] for row in rows] for rows in array(ids)]
 
 
+@pytest.mark.slow
 def test_batches_order_and_padding_change_nothing(run):
     source_ids = sources(LENGTHS)
     expected = rows_of(run(source_ids))
@@ -213,6 +214,7 @@ def test_batches_order_and_padding_change_nothing(run):
     assert rows_of(run(many)) == (expected * 11)[:64]
 
 
+@pytest.mark.slow
 def test_eager_and_xla_draw_the_same(run):
     source_ids = sources(LENGTHS)
     expected = rows_of(run(source_ids))

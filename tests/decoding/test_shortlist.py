@@ -77,6 +77,7 @@ def assert_same(one, other, rows=slice(None)):
         np.testing.assert_allclose(a[..., :size], b[..., :size], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("prefixes", [None, PREFIXES], ids=["", "prefixes"])
 @pytest.mark.parametrize("search", REFERENCE, ids=lambda search: type(search).__name__)
 def test_it_finds_what_the_renormalised_model_finds(search, prefixes):
@@ -87,6 +88,7 @@ def test_it_finds_what_the_renormalised_model_finds(search, prefixes):
     assert_same(found, decode(reference, SOURCES, search, **inputs))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
 def test_neither_graphs_nor_batch_mates_change_anything(search):
     model = talkative_toy()

@@ -65,6 +65,7 @@ def at_once(monkeypatch, run, signature, *inputs):
     return arrays(in_graph(run, signature=signature)(*inputs))
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("a cache that grows")
 @pytest.mark.parametrize("options", [{}, {"positions": "alibi", "attention_window": 5}], ids=str)
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
@@ -91,6 +92,7 @@ STAGED = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
@@ -128,12 +130,14 @@ def test_a_stage_that_saves_little_is_none(monkeypatch):
     assert few.sizing is None and few.first_slots == 18
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("a batch that shrinks")
 @pytest.mark.parametrize("strategy", UNEVEN, ids=lambda strategy: type(strategy).__name__)
 def test_rows_that_leave_change_nothing(monkeypatch, strategy):
     assert_shrinking_changes_nothing(monkeypatch, strategy)
 
 
+@pytest.mark.slow
 @tensorflow_only("a batch that shrinks")
 @pytest.mark.parametrize("strategy", UNEVEN[::2], ids=lambda strategy: type(strategy).__name__)
 def test_under_xla_too_where_rows_stay_a_power_of_two(monkeypatch, strategy):
@@ -167,6 +171,7 @@ def assert_shrinking_changes_nothing(monkeypatch, strategy, jit_compile=False):
     return widths
 
 
+@pytest.mark.slow
 @tensorflow_only("a batch that shrinks")
 def test_rows_leave_every_member_of_an_ensemble(monkeypatch):
     models = [talkative_toy(decoder_layers=1), Transformer(toy_config(positions="alibi"))]
@@ -179,6 +184,7 @@ def test_rows_leave_every_member_of_an_ensemble(monkeypatch):
     assert_equal(found, at_once(monkeypatch, run, signature, MANY))
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("a cache that grows")
 @pytest.mark.parametrize("prompts", [SOURCES, MANY], ids=["growing", "shrinking"])
 def test_prompts_too(monkeypatch, prompts):

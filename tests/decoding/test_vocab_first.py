@@ -14,6 +14,7 @@ from keras_transformer.models import LanguageModel, Transformer
 UNEVEN = [5, 3, 0, 7, 1, 4, 2, 6]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("vocab_size", [3, 512, 513, 1536, 9973])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_first_highest_that_is_not_banned(vocab_size, ties):
@@ -110,6 +111,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("JAX always compiles")
 @pytest.mark.parametrize(
     "strategy",
@@ -125,6 +127,7 @@ def test_xla_finds_the_same_and_asks_for_it_without_rules(monkeypatch, strategy)
         np.testing.assert_allclose(one, two, atol=1e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("strategy", PLAIN)
 def test_a_shortlist_is_a_rule(strategy):
     assert run_of(strategy, True, has_lists=True)[1] == {False}

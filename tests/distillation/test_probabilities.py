@@ -44,6 +44,7 @@ def experiment(student, teacher_folders, tmp_path):
     return Experiment.load(student)
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_path, monkeypatch):
     monkeypatch.setattr(probabilities, "_PAIRS", 3)

@@ -18,6 +18,8 @@ from keras_transformer.export.parity import ParityError
 from keras_transformer_runner import Runner, command
 from keras_transformer_runner.integrity import sealed
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (7, 16)
 LONGEST = 70  # tokens of a source
 

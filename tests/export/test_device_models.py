@@ -79,6 +79,7 @@ def continued(model, tokenizer, prompt, strategy):
 # --- Classifiers ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sequence_model", "token_model"])
 def test_classes_are_pythons(kind, folders, tokenizer, request, capsys):
     model, (path, report) = request.getfixturevalue(kind), folders[kind]

@@ -227,6 +227,7 @@ def test_streams_of_several_threads(steps, live, texts):
     assert answers == live.translate(texts * 2)
 
 
+@pytest.mark.slow
 def test_a_stream_keeps_the_rules_of_the_search(trained, tokenizer, device, texts, tmp_path):
     strategy = Greedy(extra_length=2, max_length=9, min_length=6, forbidden_ids=(7,))
     path = folder_of(trained, strategy, device, tmp_path / "device")
@@ -275,6 +276,7 @@ def beams(trained, tokenizer, texts, tmp_path_factory):
     return path, Translator(trained, tokenizer, strategy)
 
 
+@pytest.mark.slow
 def test_hypotheses_are_pythons(beams, texts, odd_texts):
     path, live = beams
     runner, texts = Runner(path), [*texts[:8], *odd_texts]

@@ -90,6 +90,7 @@ def short(trained, tokenizer, texts, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_limits_are_exported(short, trained, tokenizer, live):
     python = Translator(trained, tokenizer, Greedy(extra_length=2, max_length=5))
     run, runner = raw(short), Runner(short)
@@ -241,6 +242,7 @@ def stub(monkeypatch):
     return put
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("mode", list(MODES))
 def test_a_wrong_file_is_not_written(mode, stub, trained, tokenizer, texts, short, tmp_path):
     floor = f"{MODES[mode].promised_agreement:.0%} of Python's tokens"
@@ -341,6 +343,7 @@ def test_overwrite(stub, device, trained, tokenizer, texts, tmp_path):
     assert Runner(path).translate(texts[:2]) == Runner(device.path).translate(texts[:2])
 
 
+@pytest.mark.slow
 def test_a_table_is_stored_once_behind_an_rms_norm(tmp_path):
     """As T5 has it: a converter would multiply the norm's scale into a second table."""
     tokenizer = BytesTokenizer()

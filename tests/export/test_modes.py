@@ -112,6 +112,7 @@ def seen(trained, rows):
     return statistics(Calibration(trained, rows), conversion.float_file)
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_model(seen, trained, rows):
     """The last product gives the logits, and what goes into it is its own kind of numbers."""
     logits = [
@@ -129,6 +130,7 @@ def test_statistics_are_those_of_the_model(seen, trained, rows):
     assert np.linalg.eigvalsh(last.gram).min() > -1e-3 * np.trace(last.gram)
 
 
+@pytest.mark.slow
 def test_all_weights_of_the_loop_are_known_from_the_full_pass(seen, trained):
     """Where the converter may not fold anything into them, as in every quantized mode."""
     module = DeviceModule(trained, Greedy())

@@ -131,6 +131,7 @@ def other_tokenizer():
     return SentencePieceTokenizer.train(["ABCDEFGH"] * 5, 13, model_type="char")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["target_output", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_vocabulary_for_each_side(sharing, tokenizer, other_tokenizer, texts, tmp_path):
     assert other_tokenizer.vocab_size != tokenizer.vocab_size
@@ -156,6 +157,7 @@ def test_a_vocabulary_for_each_side(sharing, tokenizer, other_tokenizer, texts, 
         Translator(model, tokenizer)
 
 
+@pytest.mark.slow
 def test_a_target_tokenizer_of_another_export_is_noticed(
     tokenizer, other_tokenizer, texts, tmp_path
 ):
@@ -172,6 +174,7 @@ def test_a_target_tokenizer_of_another_export_is_noticed(
         Runner(tmp_path / "device")
 
 
+@pytest.mark.slow
 def test_a_source_longer_than_the_learned_table_is_an_error(tokenizer, texts, tmp_path):
     """In Python, in the SavedModel, on the device: with the limit, and never another text."""
     import tensorflow as tf

@@ -128,6 +128,7 @@ def test_a_device_searches_by_beams_behind_the_prefix(model, tokenizers, tmp_pat
     same_details(Runner(tmp_path / "device").translate_with_details(TEXTS), expected)
 
 
+@pytest.mark.slow
 def test_a_server_gives_what_python_gives(model, tokenizers):
     translator = live(model, tokenizers, GREEDY)
     check_signatures(ServingModule(translator).signatures, translator)

@@ -13,6 +13,8 @@ from keras_transformer.export.litert.graphs import SIGNATURES, DeviceModule
 from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer_runner import Runner
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def live(recurrent, tokenizer):

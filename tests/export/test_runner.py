@@ -211,6 +211,7 @@ def test_a_file_cut_short(copy):
         Runner(copy)
 
 
+@pytest.mark.slow
 def test_a_file_of_another_export(copy, int8_device):
     shutil.copy(int8_device.path / "model.tflite", copy / "model.tflite")
     with pytest.raises(ValueError, match="model.tflite must be the file .* belongs to another"):

@@ -59,6 +59,7 @@ def test_text_equals_python_for_any_batch_and_length(serve, live, texts, other_t
             assert serve(batch) == expected[first : first + rows]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("empty", ["", "   ", "\n", "\u3000"])
 def test_no_text_gives_no_text_and_changes_no_batch_mate(serve, texts, empty):
     assert serve([empty]) == [""]
@@ -108,6 +109,7 @@ def test_an_id_outside_the_vocabulary_is_named_and_its_row_empty(
     np.testing.assert_array_equal(found["target_ids"][:1], serve_ids([[5, 4, 3]]))
 
 
+@pytest.mark.slow
 def test_the_strategy_is_exported(trained, tokenizer, texts):
     strategy = Greedy(extra_length=2, max_length=5)
     live = Translator(trained, tokenizer, strategy)

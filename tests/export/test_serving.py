@@ -27,6 +27,8 @@ from keras_transformer import BeamSearch, Translator
 from keras_transformer.artifacts import newest_version, next_version, versions
 from keras_transformer.export import export_saved_model
 
+pytestmark = pytest.mark.slow
+
 client = load_client()
 PATIENT = client.Retries(deadline=300.0)  # a slow machine, of which three callers have a part
 STRATEGY = BeamSearch(beam_size=3, extra_length=9, n_best=2)

@@ -89,6 +89,7 @@ def decoded(values):
 # --- Strings and XLA -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_that_xla_compiles_is_served_without_it(short, texts, odd_texts):
     assert short.live.model.jit_compile is True
     some = [text for text in [*texts, *odd_texts] if len(short.live.tokenizer.encode(text)) < 7]
@@ -196,6 +197,7 @@ MARKS = ["caf\u00e9", "cafe\u0301", "\u2026", "\ufe30", "\ufb01x", "\uff12 2", "
 MARKS += [FAMILY, SHRI, "\u05e9\u05dc\u05d5\u05dd 123", "a\u00a0b", "a\u3000b", "x\u200db"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "normalization", ["nmt_nfkc", pytest.param("identity", marks=pytest.mark.slow)]
 )

@@ -86,6 +86,7 @@ def probabilities(model, ids):
     return keras.ops.convert_to_numpy(keras.ops.softmax(model(np.array([ids]))))[0]
 
 
+@pytest.mark.slow
 def test_classes_of_texts(served, models, tokenizer):
     _, report, signatures = served["texts"]
     assert report.identical == report.samples == len(TEXTS)

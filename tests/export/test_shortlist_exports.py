@@ -31,6 +31,7 @@ def answers(trained, tokenizer, texts, shortlist):
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["int8", "float32"])
 def test_a_device_finds_the_same(mode, trained, tokenizer, texts, shortlist, answers, tmp_path):
     search = None if mode == "int8" else BeamSearch(beam_size=3, n_best=2)
@@ -68,6 +69,7 @@ def test_a_device_finds_the_same(mode, trained, tokenizer, texts, shortlist, ans
             )
 
 
+@pytest.mark.slow
 def test_a_server_finds_the_same(trained, tokenizer, texts, shortlist, answers, tmp_path):
     path = tmp_path / "1"
     report = export_saved_model(

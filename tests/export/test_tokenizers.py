@@ -39,6 +39,7 @@ def model_of(tokenizer):
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_artefacts_answer_as_python_does(kind, tmp_path):
     tokenizer = KINDS[kind]()

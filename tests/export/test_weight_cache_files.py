@@ -49,6 +49,7 @@ def test_the_file_is_made_once_and_never_changed(device, texts, other_texts, tmp
     assert files_of(tmp_path / "other")[0].read_bytes() == before[0][0]
 
 
+@pytest.mark.slow
 def test_each_model_version_and_processor_has_a_file_of_its_own(
     device, int8_device, tmp_path, monkeypatch
 ):
@@ -84,6 +85,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("what", ["weights", "checksum"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_made_anew(what, damage, device, texts, tmp_path, live):
@@ -110,6 +112,7 @@ print(json.dumps(Runner(sys.argv[1], weight_cache=sys.argv[2]).translate(json.lo
 """
 
 
+@pytest.mark.slow
 def test_processes_that_make_it_at_once(device, texts, live, tmp_path, repo_root):
     command = [sys.executable, "-c", OPEN, device.path, tmp_path / "cache", json.dumps(texts[:3])]
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}

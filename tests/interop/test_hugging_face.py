@@ -37,6 +37,7 @@ def opened():
     return get
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_transformers(opened, name):
     _, model, oracle = opened(name)
@@ -51,6 +52,7 @@ def test_logits_are_those_of_transformers(opened, name):
     np.testing.assert_allclose(np.stack(steps, 1), oracle["logits"], atol=1e-4)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_searches_answer_as_generate_does(opened, name):
     checkpoint, model, oracle = opened(name)

@@ -50,6 +50,7 @@ def made(tmp_path_factory):
     return get
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_an_imported_run_is_a_run(made, name, tmp_path):
     _, pretrained = made(name)

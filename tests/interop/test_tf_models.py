@@ -84,6 +84,7 @@ def test_special_ids():
         from_tf_models(seq2seq)
 
 
+@pytest.mark.slow
 def test_activations_are_known_by_what_they_compute():
     import tensorflow as tf
     from official.modeling import activations
@@ -110,6 +111,7 @@ def test_activations_are_known_by_what_they_compute():
         )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name, encoder, decoder",
     [
@@ -156,6 +158,7 @@ def test_a_model_without_weights():
         from_tf_models(toy_seq2seq(built=False))
 
 
+@pytest.mark.slow
 def test_layers_of_other_classes():
     class Encoder(models.TransformerEncoder):
         pass
@@ -227,6 +230,7 @@ def test_the_result_is_an_ordinary_model(tmp_path):
     assert_same_logits(seq2seq, keras.models.load_model(tmp_path / "model.keras"))
 
 
+@pytest.mark.slow
 def test_precision():
     seq2seq = toy_seq2seq()
     ours = from_tf_models(seq2seq, dtype="mixed_bfloat16")
@@ -241,6 +245,7 @@ def test_precision():
     assert_same_logits(seq2seq, from_tf_models(half))  # the weights themselves are float32
 
 
+@pytest.mark.slow
 def test_tf_models_is_never_imported(repo_root):
     script = (
         "import sys, keras_transformer.interop.tf_models\n"

@@ -33,6 +33,7 @@ def pair(request):
     return seq2seq, from_tf_models(seq2seq)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("lengths, target_length", LENGTHS)
 def test_the_logits_are_equal(pair, lengths, target_length):
     seq2seq, ours = pair
@@ -46,6 +47,7 @@ def test_the_logits_are_equal(pair, lengths, target_length):
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.quick(2)
 def test_the_gradients_are_equal(pair):
     seq2seq, ours = pair
     vocab_size = ours.config.vocab_size
@@ -92,6 +94,7 @@ def searched(request):
     return seq2seq, sources, [list(row[row != 0]) for row in received]
 
 
+@pytest.mark.slow
 def test_greedy_takes_what_full_passes_of_tf_models_would(searched):
     seq2seq, sources, received = searched
     for source, ids in zip(sources, received, strict=True):
@@ -101,6 +104,7 @@ def test_greedy_takes_what_full_passes_of_tf_models_would(searched):
     assert max(map(len, received)) > 6
 
 
+@pytest.mark.slow
 def test_tf_models_own_search_is_greedy_or_stops_earlier(searched):
     seq2seq, sources, received = searched
     differing = 0

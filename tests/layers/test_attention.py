@@ -99,6 +99,7 @@ def test_cross_attention_equals_keras(output_dim, key, mask):
     np.testing.assert_allclose(layer(TARGET, SOURCE, key, **arguments), expected, atol=1e-5)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.smoke
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("padding", [None, PADDING])

@@ -127,6 +127,7 @@ def test_the_reference_equals_keras_norms(kind, layer_class):
 # --- Blocks --------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalization", NORMS)
 @pytest.mark.parametrize("residual", ["post", "pre", "b2t"])
@@ -134,6 +135,7 @@ def test_encoder_block(residual, normalization, mask):
     check_encoder(MASKS[mask], residual=residual, normalization=normalization)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize(
     ("mask", "memory_mask"),
     [("no mask", None), ("padding", SOURCE_PADDING), ("empty query", EMPTY_SOURCE)],
@@ -212,6 +214,7 @@ EXTRAS = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.parametrize("mask", MASKS)
 def test_options_of_attention_in_blocks(monkeypatch, extra, mask):
@@ -265,6 +268,7 @@ SELF_OPTIONS = {
 }
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("option", SELF_OPTIONS)
@@ -281,6 +285,7 @@ def test_self_attention(option, score, causal):
             assert_all_near(layer(INPUTS, **call, return_attention_scores=True), expected)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("attention_chunk", [None, 2, 11])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("keys", [None, KEYS])

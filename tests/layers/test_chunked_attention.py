@@ -45,6 +45,7 @@ def pair(layer_class=MultiHeadSelfAttention, long=None, **arguments):
     return layers
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize("attention_chunk", [1, 4, 12, 13, 50])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -55,6 +56,7 @@ def test_chunks_equal_plain_attention(mask, causal, attention_chunk):
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
+@pytest.mark.quick(24)
 @pytest.mark.parametrize("attention_window", [1, 2, 5, 12, 13, 50])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -72,6 +74,7 @@ def test_windows_equal_plain_attention_with_a_band_mask(mask, causal, attention_
 LONG = {"chunks": dict(attention_chunk=4), "windows": dict(attention_window=T - 1)}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("long", LONG.values(), ids=LONG)
 @pytest.mark.parametrize("score", ["scaled_dot_product", "additive"])
 @pytest.mark.parametrize("run", [lambda run: run, in_graph, compiled])
@@ -115,6 +118,7 @@ def test_cross_attention_in_chunks(attention_chunk):
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("long", LONG.values(), ids=LONG)
 def test_dropout_is_on_in_training_at_its_rate(long):
     """Weights of 1 on values of 1: the mean output is 1 whatever is dropped, and it varies."""

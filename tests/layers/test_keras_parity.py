@@ -75,6 +75,7 @@ def assert_equal(ours, theirs):
         np.testing.assert_allclose(array(actual), array(expected), atol=1e-5)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_self_attention(widths, dropout):
@@ -89,6 +90,7 @@ def test_self_attention(widths, dropout):
         assert_equal(layer(TARGET, **arguments), peer(TARGET, TARGET, **arguments))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["values as keys", "keys"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)

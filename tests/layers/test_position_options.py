@@ -195,6 +195,7 @@ def test_a_bias_is_float32_under_any_policy(layer_class, policy):
         assert len(np.unique(actual[0])) == 2101
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "options",

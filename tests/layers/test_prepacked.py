@@ -105,6 +105,7 @@ CASES += [
 CASES += [pytest.param("paper", each, marks=pytest.mark.release) for each in STRATEGIES[1:]]
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("a graph for batches")
 @pytest.mark.parametrize("kind, strategy", CASES, ids=lambda case: getattr(case, "beams", case))
 def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypatch, kind, strategy):
@@ -152,6 +153,7 @@ def test_a_search_finds_the_same_and_all_its_products_are_ready(small, monkeypat
     assert all(any(part in path for part in unneeded) for path in others), others
 
 
+@pytest.mark.slow
 @tensorflow_only("a graph for batches")
 def test_the_weights_are_those_of_now(small):
     model = toy_transformer()

@@ -24,6 +24,7 @@ CASES = {
 INPUTS = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("on JAX, where dropout's seeds are state, `fit` is compared")
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_blocks_that_recompute_give_the_same_loss_and_gradients(options):

@@ -61,6 +61,7 @@ def model(request):
     return model
 
 
+@pytest.mark.quick(6)
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")  # Keras, of a list
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_an_id_outside_the_vocabulary_is_named_before_any_weight_moves(model, form):
@@ -79,6 +80,7 @@ def test_an_id_outside_the_vocabulary_is_named_before_any_weight_moves(model, fo
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.filterwarnings("ignore:Your input ran out of data", "ignore:The structure of")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_known_ids_and_pads_train(form):
@@ -94,6 +96,7 @@ def test_known_ids_and_pads_train(form):
         form(model, inputs, labels, verbose=0)
 
 
+@pytest.mark.slow
 def test_validation_data_and_the_batches_of_a_set_of_batches():
     model = toy_transformer(decoder_layers=1)
     model.compile("sgd", SmoothedCrossEntropy(0.1, PAD), jit_compile=False)
@@ -107,6 +110,7 @@ def test_validation_data_and_the_batches_of_a_set_of_batches():
     assert batches.epochs.count("begin") == 2
 
 
+@pytest.mark.slow
 def test_other_models_and_losses():
     config = toy_config(decoder_layers=1)
     ids, rule = sources([S] * ROWS), "must hold ids in .* Received: id 23"
@@ -127,6 +131,7 @@ def test_other_models_and_losses():
     classifier.fit(ids, np.full((ROWS, 3), 7.5), verbose=0)
 
 
+@pytest.mark.slow
 def test_class_weight_is_for_rows():
     model = toy_transformer(decoder_layers=1)
     model.compile("sgd", SmoothedCrossEntropy(0.1, PAD), jit_compile=False)

@@ -18,6 +18,7 @@ def classifier(kind, **changes):
     return randomise(kind(toy_config(**changes), C))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", BOTH)
 def test_pads_and_batch_mates_change_nothing(kind, changes):
@@ -61,6 +62,7 @@ def test_the_encoder_is_that_of_a_transformer():
     np.testing.assert_allclose(array(model(ids)), expected, atol=1e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", BOTH)
 def test_trains_and_is_saved(kind, tmp_path):
     """Whether a row has an odd id somewhere, or which token it is."""

@@ -74,6 +74,7 @@ def test_configs_and_files_keep_them(make, tmp_path):
     assert 0 < len(model.trainable_weights) < len(make().trainable_weights)
 
 
+@pytest.mark.quick(1)
 @every_model
 def test_a_model_that_is_frozen_as_a_whole(make, tmp_path):
     model = make()
@@ -215,6 +216,7 @@ numpy.savez(f"{folder}/{epochs}.npz", *[keras.ops.convert_to_numpy(v) for v in
 """
 
 
+@pytest.mark.slow
 def test_a_backup_goes_on_in_a_new_process(tmp_path):
     model = Transformer.from_config(half_frozen().get_config())  # not compiled
     (tmp_path / "model.json").write_text(model.to_json())

@@ -142,6 +142,7 @@ def test_ids_that_int32_changes_are_named(model, way):
         WAYS[way](model, {**BATCH, "source_ids": BATCH["source_ids"].astype(odd.dtype)}, None)
 
 
+@pytest.mark.quick(1)
 @tensorflow_only("tf.data")
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
 def test_sets_of_other_numbers_are_read(model, dtype):

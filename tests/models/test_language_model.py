@@ -37,6 +37,7 @@ def rows(count, length=T):
     return ids
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 @pytest.mark.parametrize("lengths", [[1] * T, [3, 1, 4, 1], [T]], ids=str)
 def test_steps_equal_the_full_pass(changes, lengths):
@@ -49,6 +50,7 @@ def test_steps_equal_the_full_pass(changes, lengths):
     np.testing.assert_allclose(np.concatenate(pieces, axis=1), array(model(ids)), atol=1e-5)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_is_causal(changes):
     model = language_model(**changes)
@@ -72,6 +74,7 @@ def continued(model, prompt, length):
     return ids[1:]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_generation_equals_a_loop_over_the_full_pass(changes):
     model = language_model(**changes)
@@ -107,6 +110,7 @@ def test_has_no_weights_of_an_encoder():
     assert untied - tied == V * D
 
 
+@pytest.mark.slow
 def test_learns_and_is_saved(tmp_path):
     """Counting up: after training the continuation is right, and the file gives the same."""
     keras.utils.set_random_seed(1)

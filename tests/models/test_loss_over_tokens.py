@@ -38,6 +38,7 @@ MODES = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_fit_and_evaluate_give_the_mean_over_tokens(mode):
     (options, all_weights), (inputs, labels) = mode, data()

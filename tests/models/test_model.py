@@ -70,6 +70,7 @@ def test_influence_is_source_padding_times_target_causality(model, length, width
     np.testing.assert_array_equal(influence[width:], np.triu(np.ones((T, T), bool)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("jit", [False, True])
 def test_later_tokens_never_move_earlier_logits(dropout, jit):
@@ -164,6 +165,7 @@ def test_any_id_may_be_the_pad(pad_id):
 # --- Empty rows ----------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 def test_an_empty_source_is_finite_and_leaves_its_batch_mate_alone(model):
     source_ids, target_ids = sources([4, 0]), targets(2, T)
     labels = tokens(np.random.default_rng(5), 2, T)
@@ -214,6 +216,7 @@ def steps(model, source_ids, target_ids, lengths, slots):
     return np.concatenate(pieces, axis=1)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.smoke
 @pytest.mark.parametrize("slots", [S, S + 6])
 @pytest.mark.parametrize("lengths", [[1] * S, [3] + [1] * (S - 3), [2, 3, 2], [S]])

@@ -56,6 +56,7 @@ def test_the_table_changes_every_field_and_has_every_choice():
         assert any(field in options for options in combined), field
 
 
+@pytest.mark.quick(15)
 @every_option
 def test_logits_and_attention_equal_the_reference(name):
     model, (source_ids, target_ids) = toy(name), batch(name)
@@ -70,6 +71,7 @@ def test_logits_and_attention_equal_the_reference(name):
             assert_near(array, other)
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("lengths", [[1] * T, [3] + [1] * (T - 3)], ids=str)
 @options_together
 def test_steps_equal_the_full_pass(name, lengths):
@@ -83,6 +85,7 @@ def test_steps_equal_the_full_pass(name, lengths):
     assert_near(np.concatenate(pieces, axis=1), toy_logits(name))
 
 
+@pytest.mark.quick(4)
 @options_together
 def test_nothing_leaks(name):
     model, (source_ids, target_ids) = toy(name), batch(name)
@@ -93,6 +96,7 @@ def test_nothing_leaks(name):
     assert report.passed and report.compared, report
 
 
+@pytest.mark.quick(5)
 @options_together
 def test_batch_mates_change_nothing(name):
     """Not even one whose source is empty."""
@@ -101,6 +105,7 @@ def test_batch_mates_change_nothing(name):
         assert_near(logits(model, source_ids[[row]], target_ids[[row]])[0], expected)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", [name for name in OPTIONS if "positions" in OPTIONS[name]])
 def test_order_of_source_tokens_matters_where_there_are_positions(name):
     model, (source_ids, target_ids) = toy(name), batch(name, (S,))

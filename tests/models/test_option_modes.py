@@ -11,6 +11,7 @@ QUICK = ("rotary, window, b2t", "alibi, chunk, additive", "relative, window, pre
 QUICK += ("like Flan-T5", "like M2M-100 and mBART", "ssru, tensor2tensor", "packed, relative")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in COMBINED],

@@ -19,6 +19,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.training import SmoothedCrossEntropy
 
 
+@pytest.mark.quick(5)
 @options_together
 def test_round_trips(name, tmp_path):
     """Through a `.keras` file and through JSON, bit for bit."""
@@ -35,6 +36,7 @@ def test_round_trips(name, tmp_path):
         np.testing.assert_array_equal(logits(each, *ids), toy_logits(name))
 
 
+@pytest.mark.quick(5)
 @options_together
 def test_one_training_step_with_an_empty_source(name):
     """Finite loss and gradients: no weight becomes NaN, and all move that have a gradient."""
@@ -52,6 +54,7 @@ def test_one_training_step_with_an_empty_source(name):
         assert np.any(value != old) or weight.path.endswith(without), weight.path
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", COMBINED)
 def test_low_precision_is_finite_and_close(name):
     """With padding and an empty row, and as close as the dtype allows."""
@@ -62,6 +65,7 @@ def test_low_precision_is_finite_and_close(name):
     assert_near(actual, toy_logits(name), share=40 * 2.0**-11)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", COMBINED)
 def test_an_id_out_of_the_vocabulary_makes_its_row_nan_and_no_other(name):
     model = toy(name)

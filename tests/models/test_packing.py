@@ -49,6 +49,7 @@ def model(request):
     return randomise(Transformer(toy_config(packed=True, **options)))
 
 
+@pytest.mark.quick(2)
 def test_each_pair_has_the_logits_it_has_alone(model):
     run = in_graph(lambda inputs: model(inputs, training=False), of=model)
     inputs, _ = one_row(SOURCES, TARGETS, 12)
@@ -61,6 +62,7 @@ def test_each_pair_has_the_logits_it_has_alone(model):
         start += len(target) + 1
 
 
+@pytest.mark.quick(2)
 def test_a_pair_moves_no_other_one(model):
     run = in_graph(lambda inputs: model(inputs, training=False), of=model)
     inputs, _ = one_row(SOURCES, TARGETS, 12)

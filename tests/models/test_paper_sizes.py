@@ -60,6 +60,7 @@ def millions(weights):
     return weights / 1e6
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("changes", "published"), ROWS.values(), ids=ROWS)
 def test_rows_of_the_table(changes, published):
     assert abs(millions(count("base", 41_000, **changes)) - published) <= 0.8
@@ -83,6 +84,7 @@ def test_heads_dropout_and_sinusoids_cost_nothing():
     assert count("base", 7, positions="none") == base
 
 
+@pytest.mark.slow
 def test_big():
     assert abs(millions(count("big", 36_000)) - 213) <= 0.5
     config = TransformerConfig.preset("big", vocab_size=7)

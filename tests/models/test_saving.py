@@ -128,6 +128,7 @@ for name in ("Transformer", "DecoderBlock", "SmoothedCrossEntropy", "PaperSchedu
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("imports", ["import keras, keras_transformer", "import keras_transformer"])
 def test_the_package_registers_its_classes(imports):
     run = python(f"{imports}\nimport keras\n{FIND}")

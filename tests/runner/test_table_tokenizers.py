@@ -61,6 +61,7 @@ def test_awkward_text_has_the_same_ids_and_text_in_the_graph(tokenizer):
     check_in_the_graph(tokenizer, TEXTS)
 
 
+@pytest.mark.quick(1)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(st.characters(codec=None)) | st.text("ab@ \t\x0b\u00e9"), min_size=1))
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,6 +72,7 @@ def test_any_text_has_the_same_ids_in_the_graph(kind, texts):
 CACHED = {kind: make() for kind, make in KINDS.items()}
 
 
+@pytest.mark.quick(1)
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", KINDS)

@@ -76,6 +76,7 @@ def test_pad_columns_change_neither_loss_nor_gradient(jit):
     assert not wide_gradient[-1].any() and not wide_gradient[:, -3:].any()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("rubbish", [1e20, -1e20, np.inf, np.nan])
 def test_what_stands_at_pads_does_not_matter(rubbish, jit):

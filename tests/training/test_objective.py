@@ -70,6 +70,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tokens"),
     [
@@ -119,6 +120,7 @@ def test_a_group_of_pads_has_finite_weights():
     assert weights.numpy().tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_the_schedule_counts_updates_not_batches():
     model = new_model()
     compile_model(model, section(accumulate_batches=2))
@@ -144,6 +146,7 @@ def decayed(model):
     return {v.path for v, was_moved in zip(variables, moved, strict=True) if was_moved}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("again", ["new", "file", "config", "state"])
 def test_decay_is_for_kernels_and_embeddings(again, tmp_path):
     def new():
@@ -200,6 +203,7 @@ def test_options_choose_schedule_and_loss():
     assert model.optimizer.global_clipnorm == 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_average_of_the_weights_goes_by_updates(batches):
     model = new_model()

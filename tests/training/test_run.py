@@ -144,6 +144,7 @@ def test_the_search_of_a_run_can_be_changed(finished):
         run.with_decoding(beam_size=0)
 
 
+@pytest.mark.slow
 def test_final_model_is_the_better_of_average_and_best(finished):
     run = load_run(finished)
     compile_model(run.model, run.experiment.training)
@@ -163,6 +164,7 @@ def test_final_model_is_the_better_of_average_and_best(finished):
     assert candidates["best"] == pytest.approx(min(r["val_loss"] for r in lines(finished)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_resumed_equals_never_killed(finished, toy, tmp_path, monkeypatch, steps):
     with monkeypatch.context() as context:
@@ -226,6 +228,7 @@ def test_killed_after_the_last_step_only_finishes(finished, toy, tmp_path):
     assert_same_run(tmp_path / "run", finished)
 
 
+@pytest.mark.slow
 def test_time_budget_counts_all_parts(toy, tmp_path, monkeypatch):
     # A clock that advances 1 s with every look at it: about 40 looks in all.
     seconds = itertools.count()
@@ -265,6 +268,7 @@ def test_time_budget_stops_fit():
     assert seen == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_without_validation_the_average_is_kept(toy, tmp_path, capsys):
     experiment = Experiment.load(toy)
     data = dataclasses.replace(experiment.data, valid_source=None, valid_target=None)

@@ -14,6 +14,8 @@ from keras_transformer.training import train
 from keras_transformer.training.callbacks import EarlyEnd
 from keras_transformer.training.state import Progress
 
+pytestmark = pytest.mark.slow
+
 
 def lines(run_dir):
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]

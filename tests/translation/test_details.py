@@ -44,6 +44,7 @@ def translators(tokenizer):
     }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_details_tell_what_translate_gives(translators, tokenizer, name):
     translator = translators[name]
@@ -124,6 +125,7 @@ def test_a_target_beyond_learned_positions_is_an_error(tokenizer):
         translator.score(["a"], [[5, 5, 5, 5, 5]])
 
 
+@pytest.mark.slow
 def test_an_ensemble_translates_in_every_way(tokenizer):
     models = [model_for(tokenizer), model_for(tokenizer, 3)]
     translator = Translator(Ensemble(models), tokenizer, Greedy(extra_length=5))
@@ -209,6 +211,7 @@ def test_a_tokenizer_that_takes_text_back_is_an_error():
         next(pieces)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("strategy", [Greedy(extra_length=5), Sampling(extra_length=5, seed=3)])
 def test_a_stream_is_the_translation_and_is_traced_once(tokenizer, strategy, monkeypatch):
     model, traces = model_for(tokenizer), []

@@ -24,6 +24,7 @@ def model(tokenizer):
     return talkative_toy(36, decoder_layers=1, vocab_size=tokenizer.vocab_size, **special)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
 def test_translations_begin_with_their_prefixes(model, tokenizer, strategy):
     translator = Translator(model, tokenizer, strategy, batch_size=3)
@@ -66,6 +67,7 @@ def test_guides_that_do_not_fit_are_refused(model, tokenizer):
         translator.translate(["a"], allowed_ids=[[5, 13]])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NAME != "tensorflow", reason="TensorFlow only: JAX always compiles")
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
 def test_xla_gives_the_same(model, tokenizer, strategy):

@@ -41,6 +41,7 @@ def translators(model, tokenizer):
     }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_translations_begin_with_the_prefix_which_costs_nothing(translators, name):
     translator, target = translators[name], translators[name].target_tokenizer

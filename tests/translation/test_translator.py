@@ -77,6 +77,7 @@ def test_greedy_is_the_likeliest_token_of_the_full_pass_at_every_position(alone)
         assert row[: len(tokens)].argmax(-1).tolist() == tokens
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("batch_size", [1, 3, len(LENGTHS)])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_batch_mates_change_nothing(alone, batch_size, shuffled):
@@ -97,6 +98,7 @@ def test_padding_changes_nothing(alone, times):
         assert tokens_of(ids) == expected
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("max_length", [1, 5, 16, 64, 256])
 def test_max_length_only_cuts(alone, max_length):
     ids, truncated = decoded(SOURCES, Greedy(EXTRA, max_length))
@@ -127,6 +129,7 @@ def test_rows_without_content_stay_empty():
     assert np.all(decoded(empty[:2])[0] == PAD)
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same_ids(alone):
     ids, truncated = decoded(SOURCES, jit=True)
     assert [tokens_of(row) for row in ids] == alone
@@ -236,6 +239,7 @@ def test_weights_that_change_are_seen(translator, text_model, tokenizer):
     assert changing.translate(TEXTS) == before
 
 
+@pytest.mark.slow
 def test_a_source_as_long_as_learned_positions_allow():
     model = frozen_toy(positions="learned", max_positions=19)
     translator = Translator(model, _VocabularyOf(V), Greedy(extra_length=3))

@@ -164,6 +164,7 @@ def test_real_processes_and_one_that_dies(tmp_path):
     assert all(gone(note[0]) for note in notes)
 
 
+@pytest.mark.slow
 def test_workers_where_no_signal_can_be_blocked(tmp_path, monkeypatch, capfd):
     """As on Windows: what a worker does not inherit it does itself."""
     posix = {"pthread_sigmask", "SIG_BLOCK", "SIG_UNBLOCK", "SIG_SETMASK"}

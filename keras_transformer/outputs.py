@@ -10,7 +10,7 @@ import os
 import pathlib
 
 from keras_transformer_runner.atomic import locked, write_text
-from keras_transformer_runner.integrity import checksum, read_json
+from keras_transformer_runner.integrity import check_seal, checksum, read_json, sealed
 
 _BLOCK = 1 << 20
 _FIELDS = {"job": dict, "lines": int, "bytes": int, "sha256": str, "source_sha256": str}
@@ -135,7 +135,9 @@ class Part:
                 )
             return None
         try:
-            return read_json(self._note, "the note of an interrupted translation", _FIELDS)
+            note = read_json(self._note, "the note of an interrupted translation", _FIELDS)
+            check_seal(self._note, note)
+            return note
         except ValueError as error:
             raise ValueError(f"{error}; delete it and {self._path} to start again") from error
 
@@ -192,7 +194,7 @@ class Part:
             "sha256": self._written.hexdigest(),
             "source_sha256": self.source_sha256,
         }
-        write_text(self._note, json.dumps(fields) + "\n")
+        write_text(self._note, json.dumps(sealed(fields)) + "\n")
 
     def _remove(self):
         self._path.unlink(missing_ok=True)

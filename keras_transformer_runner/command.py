@@ -43,9 +43,14 @@ def _fault(options, can_answer):
         runner = Runner(
             options.folder, num_threads=options.threads, weight_cache=options.weight_cache
         )
-        for text in options.texts or _standard_input(options):
-            for piece in _answers(runner, text, options):
-                _write(piece)
+        for number, text in enumerate(options.texts or _standard_input(options), start=1):
+            try:
+                for piece in _answers(runner, text, options):
+                    _write(piece)
+            except ValueError as error:
+                if options.texts or options.is_whole or runner.fits(text):
+                    raise
+                raise ValueError(f"line {number}: {error}") from error
     except BrokenPipeError:
         drop_output()  # the reader, such as `head`, has what it wanted
     except Exception as error:

@@ -65,7 +65,9 @@ def test_a_part_that_is_not_what_its_note_says(tmp_path, content):
         {"sha256": "0"},
         {"sha256": None},
         {"source_sha256": 7},
+        {"source_sha256": "x"},
         {"job": []},
+        {"job": JOB | {"fingerprint": "c"}},
     ],
 )
 def test_a_note_is_not_believed(tmp_path, changes):

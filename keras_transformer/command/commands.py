@@ -159,15 +159,10 @@ def translate(arguments):
     lines, interactive = arguments.text, False
     if not lines:
         lines, interactive = input_lines(arguments.input or "-")
-    translator = load_named_run(arguments).translator()
-    done = 0
-    for chunk in chunks(lines, 1 if interactive else _CHUNK):
-        try:
-            translations = translator.translate(chunk)
-        except ValueError as error:
-            raise ValueError(f"lines {done + 1} to {done + len(chunk)}: {error}") from error
-        write_lines(map(one_line, translations))
-        done += len(chunk)
+    form, translator = texts.file_format(arguments), load_named_run(arguments).translator()
+    items = ((number, line, None) for number, line in enumerate(lines, start=1))
+    for chunk in chunks(items, 1 if interactive else _CHUNK):
+        write_lines(map(one_line, form.translated(translator, chunk)))
 
 
 def _translate_file(arguments):

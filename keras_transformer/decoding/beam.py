@@ -14,6 +14,7 @@ from keras_transformer.typing import Tensor
 LENGTH_NORMALIZATIONS = ("gnmt", "power")
 STOPPING = ("exact", "current_length", "first_finished")
 CANDIDATES = ("separate", "joint")
+_LARGEST_PENALTY = 10  # 4,096 tokens to its power are a float32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,11 @@ class BeamSearch(SearchOptions):
             raise ValueError(
                 "`coverage_penalty` must be at least 0. Received: "
                 f"coverage_penalty={self.coverage_penalty}"
+            )
+        if abs(self.length_penalty) > _LARGEST_PENALTY:
+            raise ValueError(
+                f"`length_penalty` must be from -{_LARGEST_PENALTY} to {_LARGEST_PENALTY}: powers "
+                f"beyond leave float32. Received: length_penalty={self.length_penalty}"
             )
         if self.n_best > self.beam_size:
             raise ValueError(

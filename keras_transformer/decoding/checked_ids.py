@@ -52,6 +52,23 @@ def checked_rows(name, ids, size, pad_id=None, *, rows=None):
     return ops.convert_to_tensor(values.astype("int32"))
 
 
+def check_told(name, ids, config):
+    """Raises ValueError if a row that a search goes on with is known to end before its last id.
+
+    What stands behind EOS would be dropped.
+
+    Args:
+        name: Of the argument.
+        ids: What `checked_rows` gave, or `None`.
+        config: The model's.
+    """
+    values = None if ids is None else known_values(ids)
+    if values is not None and config.eos_id != config.pad_id:
+        goes_on = values[:, 1:] != config.pad_id
+        is_wrong = (values[:, :-1] == config.eos_id) & goes_on
+        _refuse(name, "have EOS only as the last id of a row", values, is_wrong)
+
+
 def check_no_bos(name, ids, config):
     """Raises ValueError if a row is known to begin with BOS, which the search puts before it."""
     values = known_values(ids)

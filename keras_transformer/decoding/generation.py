@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.checked_ids import check_no_bos, checked_rows
+from keras_transformer.decoding.checked_ids import check_no_bos, check_told, checked_rows
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.plan import plan_of
@@ -66,7 +66,7 @@ def decode(
     Raises:
         ValueError: if the strategy forbids EOS, or an id outside the vocabulary; if ids are no
             integers or have other rows; or, where their values are known, as in eager code, one
-            is outside the vocabulary or stands behind a pad.
+            is outside the vocabulary, or stands behind a pad, or in a prefix behind EOS.
         TypeError: if there are `candidate_ids`, and the model has no `candidate_output`.
 
     Example:
@@ -82,6 +82,7 @@ def decode(
     source_ids = checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
     rows, size = source_ids.shape[0], config.target_size
     prefix_ids = checked_rows("prefix_ids", prefix_ids, size, config.pad_id, rows=rows)
+    check_told("prefix_ids", prefix_ids, config)
     allowed_ids = checked_rows("allowed_ids", allowed_ids, size, rows=rows)
     candidate_ids = checked_rows("candidate_ids", candidate_ids, size, rows=rows)
     limits, slots = source_limits(source_ids, search, config)
@@ -151,7 +152,8 @@ def generate(
         A `DecodingResult`; its rows begin with the prompts.
 
     Raises:
-        ValueError: as `decode`; if a prompt is known to begin with BOS; or if the strategy has a
+        ValueError: as `decode`; if a prompt is known to begin with BOS, or to have EOS before its
+            end; or if the strategy has a
             coverage penalty.
 
     Example:
@@ -169,6 +171,7 @@ def generate(
         )
     prompt_ids = checked_rows("prompt_ids", prompt_ids, config.vocab_size, config.pad_id)
     check_no_bos("prompt_ids", prompt_ids, config)
+    check_told("prompt_ids", prompt_ids, config)
     batch, width = ops.shape(prompt_ids)
     is_real = ops.not_equal(prompt_ids, config.pad_id)
     limits = ops.sum(ops.cast(is_real, "int32"), axis=1) + search.extra_length

@@ -9,6 +9,7 @@ from keras_transformer.decoding import generate
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.export.parity import ParityError
 from keras_transformer.translation.translator import pad_rows
+from keras_transformer_runner.tokenizers.base import without_surrogates
 
 _BATCH = 64  # prompts that Python continues at a time
 # Float32 probabilities differ in how sums are ordered, over all layers, and in nothing else.
@@ -40,6 +41,8 @@ def checked_labels(labels, num_classes):
             "`labels` must name every class of the model. Received: "
             f"{len(labels)} labels, num_classes={num_classes}"
         )
+    if odd := [label for label in labels if label != without_surrogates(label)]:
+        raise ValueError(f"`labels` must be without lone surrogates. Received: {odd[0]!r}")
     return labels
 
 

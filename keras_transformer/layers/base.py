@@ -29,11 +29,12 @@ class BaseLayer:
         """Not supported.
 
         Raises:
-            ValueError: if the layer has weights.
+            QuantizationError: if the layer has weights. `quantize` of a user's model makes it a
+                warning, and leaves the layer as it is.
         """
         if not self.weights:  # as all of Keras' layers that have nothing to quantize
             return super().quantize(mode, **kwargs)
-        raise ValueError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, layer={self.name!r}")
+        raise QuantizationError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, layer={self.name!r}")
 
     def get_config(self):
         config = super().get_config()
@@ -61,8 +62,17 @@ class BaseLayer:
 NO_QUANTIZATION = (
     "layers and models of this package are quantized when they are exported, not in Keras: call "
     "`export_litert`, `export.export_classifier` or `export.export_language_model` with "
-    "`mode='int8'`; in a model of your own, leave these layers out with `filters`"
+    "`mode='int8'`; in a model of your own these layers stay as they are, and `filters` leaves "
+    "them out"
 )
+
+
+class QuantizationError(ValueError, NotImplementedError):
+    """Keras is asked to quantize a layer or a model that it cannot.
+
+    A NotImplementedError, so that Keras goes on with the other layers of a user's model: an end in
+    the middle would leave a part of it quantized.
+    """
 
 
 def at_least_float32(values):
@@ -71,12 +81,23 @@ def at_least_float32(values):
 
 
 def check_dense(what, value):
-    """Raises ValueError if the value, or the spec of one, is a ragged tensor."""
+    """Raises ValueError if the value, or the spec of one, is a ragged or a sparse tensor."""
     if getattr(value, "ragged_rank", None):
         raise ValueError(
             f"{what} must be dense: pad ragged tensors, for example with "
             f"`ragged.to_tensor(pad_id)`. Received: a ragged tensor of shape {value.shape}"
         )
+    is_sparse = getattr(value, "sparse", None) is True  # of an input
+    if is_sparse or any(hasattr(value, name) for name in _OF_SPARSE):
+        raise ValueError(
+            f"{what} must be dense: fill sparse tensors, for example with "
+            f"`tf.sparse.to_dense(sparse, pad_id)`. Received: a sparse tensor of shape "
+            f"{value.shape}"
+        )
+
+
+# Of TensorFlow's sparse tensors and their specs, of JAX' and SciPy's.
+_OF_SPARSE = ("dense_shape", "todense")
 
 
 def sublayers_of(layer):

@@ -6,7 +6,14 @@ from keras import ops
 from keras_transformer.layers.attention import merge_heads, split_heads
 from keras_transformer.layers.lowering.attention_kernels import kernel_of
 from keras_transformer.layers.lowering.tracing import unfused
-from keras_transformer.layers.masks import AttentionMask, checked_bias, checked_mask, with_heads
+from keras_transformer.layers.masks import (
+    AttentionMask,
+    checked_bias,
+    checked_mask,
+    checked_padding,
+    merge,
+    with_heads,
+)
 from keras_transformer.layers.multi_head import MultiHeadAttention
 from keras_transformer.layers.projection import projection_of
 from keras_transformer.typing import Tensor
@@ -42,6 +49,8 @@ class CrossAttention(MultiHeadAttention):
         attention_bias: Additive mask of the same shapes: the paper's M.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is on.
+        value_mask, key_mask: Boolean (B, S), True = attend; Keras' implicit masks of `value` and
+            `key` when `None`.
 
     Returns:
         (B, T, output_dim) in the compute dtype; with `return_attention_scores` a pair of it and
@@ -78,11 +87,14 @@ class CrossAttention(MultiHeadAttention):
         attention_bias: Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
     ) -> Tensor:
         sizes = self._sizes(query, value)
+        attention_mask = _with_padding(attention_mask, sizes, value, value_mask, key_mask)
         mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
         way, is_whole = self._attend, not return_attention_scores
-        if is_whole and self.attention_chunk is not None:
+        if is_whole and self.attention_chunk is not None and query.shape[1] != 0:
             way, is_whole = self._attend_in_chunks, False
         states = self.query_projection(query), *self._project_memory(value, key)
         # One source for all rows is seen by all: a kernel sees that of its own row.
@@ -154,10 +166,28 @@ class CrossAttention(MultiHeadAttention):
         attention_bias=None,
         return_attention_scores=False,
         training=None,
+        value_mask=None,
+        key_mask=None,
     ):
-        AttentionMask.checked(self._sizes(query, value), attention_mask, attention_bias)
+        sizes = self._sizes(query, value)
+        _with_padding(attention_mask, sizes, value, value_mask, key_mask)
+        AttentionMask.checked(sizes, attention_mask, attention_bias)
         return self._output_spec(query, value, return_attention_scores)
 
     def _project_memory(self, value, key=None):
         """Keys (B, S, N * H) and values (B, S, N * U) of the source."""
         return self.key_projection(value if key is None else key), self.value_projection(value)
+
+
+def _with_padding(attention_mask, sizes, value, value_mask, key_mask):
+    """The mask of a call, where keys that are padding are not seen, or `None`.
+
+    Raises:
+        ValueError: if one has another shape, as far as sizes are known, or holds other numbers.
+    """
+    for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
+        if padding is not None:
+            padding = ops.expand_dims(checked_padding(name, padding, value), 1)
+            given = with_heads(checked_mask("attention_mask", attention_mask, sizes))
+            attention_mask = merge(given, with_heads(padding))
+    return attention_mask

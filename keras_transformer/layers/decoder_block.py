@@ -50,7 +50,8 @@ class DecoderBlock(TransformerBlock):
         memory: (B, S, E), the encoder's output.
         attention_mask: Boolean, (B, T, T) or broadcastable, beside the causal mask, which is
             always on.
-        memory_mask: Boolean, (B, T, S) or broadcastable, such as the source's (B, 1, S) padding.
+        memory_mask: Boolean, the source's padding (B, S), or (B, T, S) or broadcastable; True =
+            attend. Keras' implicit mask of `memory` when `None`.
         attention_bias: Additive mask of self-attention, (B, T, T) or (B, N, T, T).
         position_bias: (N, 2T - 1) bias of self-attention by distance, or `None`.
         padding_mask: Boolean (B, T), True at real tokens: those that batch normalization counts.
@@ -170,6 +171,7 @@ class DecoderBlock(TransformerBlock):
         masks = dict(attention_mask=attention_mask, attention_bias=attention_bias)
         masks["position_bias"] = position_bias
         self._check_masks(segment_starts, **masks)
+        memory_mask = _with_queries(memory_mask, memory)
         tensors = dict(memory=memory, memory_mask=memory_mask, padding_mask=padding_mask, **masks)
         options = dict(return_attention_scores=return_attention_scores, training=training)
         return self._run(
@@ -287,7 +289,7 @@ class DecoderBlock(TransformerBlock):
         checked_padding("padding_mask", padding_mask, inputs)
         batch = memory.shape[0] if inputs.shape[0] is None else inputs.shape[0]
         sizes = batch, self.num_heads, inputs.shape[1], memory.shape[1]
-        AttentionMask.checked(sizes, memory_mask, None)
+        AttentionMask.checked(sizes, _with_queries(memory_mask, memory), None)
         keys = [inputs, memory] if self.recurrence is None else [memory]
         return self._output_spec(inputs, keys, return_attention_scores)
 
@@ -311,3 +313,10 @@ class DecoderBlock(TransformerBlock):
                 "`segment_starts` is for a block with a `recurrence`; self-attention takes "
                 "`attention_mask`. Received: recurrence=None"
             )
+
+
+def _with_queries(memory_mask, memory):
+    """Padding (B, S) of the memory as (B, 1, S); another mask, or `None`, as it is."""
+    if memory_mask is None or len(ops.shape(memory_mask)) != 2:
+        return memory_mask
+    return ops.expand_dims(checked_padding("memory_mask", memory_mask, memory), 1)

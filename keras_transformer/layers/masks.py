@@ -198,7 +198,7 @@ def _checked_position_bias(bias, sizes):
     if bias is None:
         return None
     bias, (_, heads, length, _) = _as_tensor("position_bias", bias), sizes
-    expected = (heads, None if length is None else 2 * length - 1)
+    expected = (heads, None if length is None else max(2 * length - 1, 0))
     if len(bias.shape) != 2 or not fits(bias.shape, expected, ones=False):
         raise ValueError(
             f"`position_bias` must have shape (N, 2T - 1), here {expected}. "

@@ -344,7 +344,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         """The way to attend that suits the length, `None` where unknown, and the mask."""
 
         def is_longer_than(size):
-            return size is not None and not (length and length <= size)
+            return size is not None and not (length is not None and length <= size)
 
         if is_longer_than(self.attention_chunk):
             return self._attend_in_chunks

@@ -14,7 +14,7 @@ from keras import ops
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
 from keras_transformer.layers.base import BaseLayer
 from keras_transformer.layers.lowering.tracing import at_run_time
-from keras_transformer.layers.masks import fits, offsets
+from keras_transformer.layers.masks import dtype_name, fits, known_values, offsets
 from keras_transformer.typing import Tensor
 
 LAYOUTS = ("interleaved", "split")
@@ -75,6 +75,7 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
         super().__init__(**kwargs)
         check_choice(LAYOUTS, layout=layout)
         self.layout = layout
+        self.autocast = False  # positions may be floats, and the sum is rounded once
         self.supports_masking = True
         self.built = True
 
@@ -141,6 +142,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer or keras.initializers.RandomNormal(stddev=0.02)
         )
+        self.autocast = False  # positions may be floats
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -169,7 +171,8 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
         rows = ops.take(self.embeddings, places, axis=0)
         rows = ops.cast(rows, self.compute_dtype)  # after, as in `TokenEmbedding`
         known = ops.expand_dims(known, -1)
-        return inputs + ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
+        rows = ops.where(known, rows, ops.cast(float("nan"), rows.dtype))
+        return ops.cast(inputs, self.compute_dtype) + rows
 
     def _check(self, length, first_position):
         known = isinstance(first_position, int) and length is not None
@@ -196,10 +199,11 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
 
 
 def _checked_positions(positions, inputs):
-    """Positions (T,) or (B, T) of inputs (B, T, D).
+    """Positions (T,) or (B, T) of inputs (B, T, D), as integers.
 
     Raises:
-        ValueError: if their shape is another, as far as sizes are known.
+        ValueError: if their shape is another, as far as sizes are known, or one is known to be no
+            whole number.
     """
     positions = positions if hasattr(positions, "shape") else ops.convert_to_tensor(positions)
     shape, expected = tuple(positions.shape), tuple(inputs.shape[:2])
@@ -207,7 +211,12 @@ def _checked_positions(positions, inputs):
         raise ValueError(
             f"`positions` must have shape (T,) or (B, T), here {expected}. Received: shape={shape}"
         )
-    return positions
+    if "float" not in dtype_name(positions):
+        return positions
+    values = known_values(positions)
+    if values is not None and (odd := values[values != np.round(values)]).size:
+        raise ValueError(f"`positions` must be whole numbers. Received: {odd.flat[0]}")
+    return ops.cast(positions, "int32")
 
 
 def _counted(length, first_position):
@@ -249,7 +258,8 @@ class PositionBias(BaseLayer, keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         length = ops.shape(inputs)[1]
-        return self._bias_at(at_run_time(ops.arange(1 - length, length)))
+        end = max(length, 1) if isinstance(length, int) else length  # of 0 there is no distance
+        return self._bias_at(at_run_time(ops.arange(1 - length, end)))
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """(T,) and (S,) positions -> (1, N, T, S) float32, for `step`."""
@@ -257,7 +267,7 @@ class PositionBias(BaseLayer, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         length = input_shape[1]
-        return (self.num_heads, None if length is None else 2 * length - 1)
+        return (self.num_heads, None if length is None else max(2 * length - 1, 0))
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")

@@ -5,7 +5,12 @@ from typing import Any
 import keras
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.layers.base import NO_QUANTIZATION, set_sublayers, settings_of_sublayers
+from keras_transformer.layers.base import (
+    NO_QUANTIZATION,
+    QuantizationError,
+    set_sublayers,
+    settings_of_sublayers,
+)
 from keras_transformer.models.checked_data import CheckedData
 from keras_transformer.models.inputs import CheckedInputs
 from keras_transformer.models.loss_over_tokens import LossOverTokens
@@ -30,6 +35,7 @@ class TransformerModel(
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.config = config
         self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
+        self.dtype_policy = self._policy  # by which `compile` scales the loss
 
     @property
     def id_sizes(self) -> dict[str, int]:
@@ -46,9 +52,9 @@ class TransformerModel(
         """Not supported: a model is quantized when it is exported.
 
         Raises:
-            ValueError: always.
+            QuantizationError: always; a ValueError.
         """
-        raise ValueError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, model={self.name!r}")
+        raise QuantizationError(f"{NO_QUANTIZATION}. Received: mode={mode!r}, model={self.name!r}")
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.models.inputs import as_known_array
+
 _RULE = "`{name}` must hold ids in [0, {size}){extra}. Received: id "
 _FOUND = re.compile(r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:\] \[)?(-?\d+)")
 
@@ -147,7 +149,7 @@ class Ids:
             parts.append(("labels", self.classes, self.pad_id, labels[0] if labels else None))
         for name, size, pad_id, array in parts:
             array = getattr(array, "flat_values", array)  # of a ragged tensor
-            array = np.asarray(array) if isinstance(array, (list, tuple)) else array
+            array = as_known_array(array)
             kind = str(getattr(array, "dtype", ""))
             if size is not None and ("int" in kind or "float" in kind):
                 yield name, size, pad_id, array

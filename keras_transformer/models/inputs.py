@@ -40,7 +40,7 @@ class CheckedInputs:
         self._check_data(x)
         self._check_data(kwargs.get("validation_data"))
         for item in keras.tree.flatten((getattr(x, "element_spec", x), y)):
-            dtype = getattr(item, "dtype", "")
+            dtype = getattr(as_known_array(item), "dtype", "")
             if "string" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S", "O"):
                 raise ValueError(
                     "`fit` takes token ids, since XLA cannot compile string operations: tokenize "
@@ -91,8 +91,15 @@ class CheckedInputs:
             _check_whole(f"inputs of a {type(self).__name__}", value)
 
 
+def as_known_array(values):
+    """Lists, and what has no dtype of its own but is an array, such as a DataFrame, as an array."""
+    is_other = hasattr(values, "__array__") and not hasattr(values, "dtype")
+    return np.asarray(values) if is_other or isinstance(values, (list, tuple)) else values
+
+
 def _check_whole(what, value):
     """Raises ValueError if ids are known to be other ones as int32, which Keras casts them to."""
+    value = as_known_array(value)
     dtype = dtype_name(value) if hasattr(value, "dtype") else ""
     if "float" not in dtype and dtype not in ("int64", "uint64", "uint32"):
         return

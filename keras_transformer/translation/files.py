@@ -88,7 +88,8 @@ class FileFormat:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if a line is no UTF-8, or no object with a string at `source_key`.
+            ValueError: if a line is no UTF-8, or no object with a string at `source_key`, or has
+                the key already that its translation gets.
         """
         plain = self.format == "lines"
         for number, line in enumerate(read_lines(path, plain=plain), start=1):
@@ -107,6 +108,11 @@ class FileFormat:
         if not isinstance(record, dict) or not isinstance(record.get(self.source_key), str):
             raise ValueError(
                 f"every line must be a JSON object with a string at {self.source_key!r}. "
+                f"Received: {place}: {line[:80]!r}"
+            )
+        if self._made_key in record:
+            raise ValueError(
+                f"no line may have the key {self._made_key!r}, which its translation gets. "
                 f"Received: {place}: {line[:80]!r}"
             )
         return record[self.source_key], record
@@ -154,8 +160,11 @@ class FileFormat:
     def _line(self, record, made):
         if record is None:
             return made
-        key = "translation" if self.n_best is None else "translations"
-        return json_line({**record, key: made})
+        return json_line({**record, self._made_key: made})
+
+    @property
+    def _made_key(self):
+        return "translation" if self.n_best is None else "translations"
 
 
 def translate_file(

@@ -77,7 +77,7 @@ def test_a_line_that_is_too_long_is_found_by_its_number(run_dir, tmp_path, monke
     capture = []
     monkeypatch.setattr("builtins.print", _printing_to(capture))
     assert cli.main(["translate", str(run_dir), "--input", str(path)]) == 1
-    assert "error: lines 3 to 4: a text must have at most" in capture[-1]
+    assert "error: line 4: a text must have at most" in capture[-1]
 
 
 def _printing_to(lines):

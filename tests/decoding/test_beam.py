@@ -229,6 +229,10 @@ def test_greedy_is_a_beam_of_one_without_penalty():
         (dict(n_best=5), "`n_best` must be at most `beam_size`. Received: n_best=5, beam_size=4"),
         (dict(stopping="never"), r"`stopping` must be one of .*Received: 'never'"),
         (dict(length_penalty=math.nan), "`length_penalty` must be a finite number. Received"),
+        (
+            dict(length_penalty=-1000),
+            "`length_penalty` must be from -10 to 10: powers beyond leave",
+        ),
         (dict(min_length=-1), "`min_length` must be an integer of at least 0. Received"),
         (dict(max_length=0), "`max_length` must be a positive integer. Received: max_length=0"),
     ],

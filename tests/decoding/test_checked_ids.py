@@ -62,12 +62,9 @@ def test_rows_are_as_many_as_sources():
         score(frozen_toy(), SOURCES, [[5, 7]])
 
 
-def test_a_prompt_has_no_bos_unless_it_is_another_token_too(language_model):
+def test_a_prompt_has_no_bos(language_model):
     with pytest.raises(ValueError, match="`prompt_ids` must begin without BOS, which is added"):
         generate(language_model, np.array([[5, 7], [BOS, 5]]), Greedy())
-    shared = LanguageModel(toy_config(bos_id=EOS))
-    found = generate(shared, np.array([[EOS, 5]]), Greedy(extra_length=2))
-    assert array(found.ids)[0, 0] == EOS
 
 
 def test_lists_are_rows_too():
@@ -112,3 +109,19 @@ def test_ragged_ids_are_refused():
 def test_prompts_of_nothing_start_from_nothing(language_model):
     found = generate(language_model, [[], []], Greedy(extra_length=2))
     assert array(found.ids).shape == (2, 2)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam"])
+def test_nothing_that_is_told_stands_behind_eos(language_model, search):
+    """It would be dropped."""
+    behind, last = np.array([[5, 7, 8], [5, EOS, 7]]), np.array([[5, 7, 8], [5, EOS, PAD]])
+    model, rule = frozen_toy(), "must have EOS only as the last id of a row. Received: row 1, "
+    with pytest.raises(ValueError, match=f"`prompt_ids` {rule}"):
+        generate(language_model, behind, search)
+    with pytest.raises(ValueError, match=f"`prefix_ids` {rule}"):
+        decode(model, SOURCES, search, prefix_ids=behind)
+    found = array(generate(language_model, last, search).ids)
+    np.testing.assert_array_equal(found[1], [5, EOS, *[PAD] * (found.shape[1] - 2)])
+    config = toy_config(bos_id=EOS)  # GPT-2's way: a BOS before a prompt is an EOS
+    with pytest.raises(ValueError, match="EOS only as the last id of a row. Received: row 0, "):
+        generate(LanguageModel(config), np.array([[EOS, 7]]), search)

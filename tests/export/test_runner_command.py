@@ -83,7 +83,11 @@ def test_exit_codes(device, tmp_path, capsys, monkeypatch):
         "keras-transformer-run: error: an exported folder must hold metadata.json"
     )
     assert command.main([str(device.path), "a" * 600]) == 1
-    assert "at most `max_source_length` = 512 tokens" in capsys.readouterr().err
+    assert "error: a source must have at most `max_source_length` = 512" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\n" + b"a" * 600)))
+    assert command.main([str(device.path)]) == 1
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1 and "error: line 2: a source must have at most `max_source" in err
     assert command.main([str(device.path), "--threads", "0", "a"]) == 1
     assert "`num_threads` must be a positive integer" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["runner", str(device.path), ""])

@@ -7,7 +7,7 @@ from backend import array, dtype_of, gradients
 from keras import ops
 from toy_model import D, F, H, N, U, V, randomise
 
-from keras_transformer.layers import DecoderBlock, EncoderBlock, masks
+from keras_transformer.layers import CrossAttention, DecoderBlock, EncoderBlock, masks
 from keras_transformer.layers.lowering.cache_slots import next_slots
 
 B, T, S, E = 2, 5, 7, 29
@@ -181,3 +181,35 @@ def test_an_implicit_keras_mask_is_not_dropped_in_silence():
     states = keras.layers.Embedding(V, D, mask_zero=True)(ids)
     with pytest.warns(UserWarning, match="does not support masking"):
         EncoderBlock(N, H, F)(states)
+
+
+def test_an_implicit_mask_of_the_source_is_read():
+    """As by `keras.layers.MultiHeadAttention`; eager, and in a functional model."""
+    ids = np.array([[1, 2, 0, 0, 0]])
+    embedding = keras.layers.Embedding(V, D, mask_zero=True)
+    source = keras.Input((None,), dtype="int32")
+    target = keras.Input((None, D))
+    for layer in (CrossAttention(N, H), DecoderBlock(N, H, F)):
+        model = keras.Model([target, source], layer(target, embedding(source)))
+        expected = array(layer(INPUTS[:1], embedding(ids[:, :2])))
+        for actual in (layer(INPUTS[:1], embedding(ids)), model([INPUTS[:1], ids])):
+            np.testing.assert_allclose(array(actual), expected, atol=1e-6)
+    with_key = CrossAttention(N, H)(INPUTS[:1], embedding(ids), key=np.array(embedding(ids)))
+    assert with_key.shape == INPUTS[:1].shape
+
+
+def test_padding_of_the_memory_needs_no_axis_of_queries():
+    block, memory = DecoderBlock(N, H, F), INPUTS
+    padding = np.arange(T) < np.array([[T]] * (len(INPUTS) - 1) + [[2]])
+    expected = array(block(INPUTS, memory, memory_mask=padding[:, None, :]))
+    np.testing.assert_allclose(array(block(INPUTS, memory, memory_mask=padding)), expected)
+    attention = CrossAttention(N, H)
+    expected = array(attention(INPUTS, memory, attention_mask=padding[:, None, :]))
+    for name in ("value_mask", "key_mask"):
+        actual = array(attention(INPUTS, memory, **{name: padding}))
+        np.testing.assert_allclose(actual, expected)
+        seen = np.eye(T, dtype=bool)[None] | True
+        actual = array(attention(INPUTS, memory, attention_mask=seen, **{name: padding}))
+        np.testing.assert_allclose(actual, expected)
+    with pytest.raises(ValueError, match=r"`memory_mask` must have shape \(B, T\), here"):
+        block(INPUTS, memory, memory_mask=padding[:, 1:])

@@ -5,7 +5,7 @@ import pytest
 from backend import array, dtype_of
 from keras import ops
 
-from keras_transformer.layers import SinusoidalPositions
+from keras_transformer.layers import LearnedPositions, SinusoidalPositions
 from keras_transformer.layers.positions import sinusoidal_encoding
 
 
@@ -73,3 +73,15 @@ def test_golden_odd_widths(dim, row):
     encoding = SinusoidalPositions()(np.zeros((1, 2, dim), "float32"))
     np.testing.assert_allclose(encoding[0, 0], np.arange(dim) % 2, atol=1e-7)
     np.testing.assert_allclose(encoding[0, 1], row, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("make", [SinusoidalPositions, lambda **k: LearnedPositions(300, **k)])
+def test_positions_of_any_dtype_are_whole(make, policy):
+    """Keras makes an input of them float32 by default, and would round it to the policy's."""
+    layer, inputs, positions = make(dtype=policy), np.zeros((1, 300, 6), "float32"), np.arange(300)
+    expected = array(ops.cast(layer(inputs, positions=positions), "float32"))
+    actual = array(ops.cast(layer(inputs, positions=positions.astype("float32")), "float32"))
+    np.testing.assert_array_equal(actual, expected)
+    with pytest.raises(ValueError, match="`positions` must be whole numbers. Received: 1.5"):
+        layer(inputs[:, :2], positions=np.array([0, 1.5]))

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pandas
 import pytest
 from backend import NAME
 from toy_model import PAD, V, sources, targets, toy_config, toy_transformer
@@ -149,3 +150,18 @@ def test_class_weight_is_for_rows():
     classes = SequenceClassifier(toy_config(), 3)
     classes.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
     classes.fit(inputs["source_ids"], np.zeros(ROWS), class_weight={0: 1.0}, verbose=0)
+
+
+def test_ids_in_a_data_frame():
+    model = LanguageModel(toy_config())
+    model.compile("sgd", SmoothedCrossEntropy(pad_id=PAD))
+    ids, labels = pandas.DataFrame([[2, 5, V], [2, 5, 6]]), np.array([[5, 6, 3], [5, 6, 3]])
+    message = rf"`token_ids` must hold ids in \[0, {V}\). Received: id {V}, at index \(0, 2\)"
+    for call in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(ValueError, match=message):
+            call(ids, labels)
+    with pytest.raises(ValueError, match="`labels` must hold ids"):
+        model.evaluate(ids % V, pandas.DataFrame(labels + V))
+    with pytest.raises(ValueError, match="must be whole numbers of at most 31 bits"):
+        model.evaluate(ids + 2**32, labels)
+    assert np.isfinite(model.evaluate(ids % V, pandas.DataFrame(labels), verbose=0))

@@ -255,9 +255,10 @@ def test_quantization_says_what_to_call():
             make().quantize("int8")
     for make in LAYERS.values():
         model = own_model(make())
-        for quantize in (model.layers[1].quantize, model.quantize):
-            with pytest.raises(ValueError, match=f"{MESSAGE}mode='int8', layer="):
-                quantize("int8")
+        with pytest.raises(ValueError, match=f"{MESSAGE}mode='int8', layer="):
+            model.layers[1].quantize("int8")
+        with pytest.warns(UserWarning, match=f"{MESSAGE}mode='int8', layer="):
+            model.quantize("int8")
         assert {layer.dtype_policy.name for layer in model._flatten_layers()} == {"float32"}
     embedding = layers.TokenEmbedding(V, D)
     embedding.build((None, None))

@@ -3,10 +3,12 @@
 import keras
 import numpy as np
 import pytest
-from backend import tensorflow_only
+from backend import array, tensorflow_only
 from keras import ops
-from toy_model import PAD, frozen_toy, sources, targets, toy_config, toy_transformer
+from toy_model import PAD, D, V, frozen_toy, sources, targets, toy_config, toy_transformer
 
+from keras_transformer.decoding import Greedy, align, decode
+from keras_transformer.layers import TokenEmbedding
 from keras_transformer.models import LanguageModel, SequenceClassifier, TokenClassifier
 from keras_transformer.training import SmoothedCrossEntropy
 
@@ -154,3 +156,26 @@ def test_sets_of_other_numbers_are_read(model, dtype):
     model.evaluate(batches, verbose=0)
     found = model.predict(batches, verbose=0)
     np.testing.assert_allclose(found, model.predict(BATCH, verbose=0), atol=1e-6)
+
+
+@tensorflow_only("sparse tensors")
+def test_sparse_tensors_are_named():
+    import tensorflow as tf
+
+    ids = tf.sparse.from_dense([[5, 6], [5, 0]])
+    model = LanguageModel(toy_config())
+    model.compile("sgd", SmoothedCrossEntropy(pad_id=PAD))
+    for call in (model, TokenEmbedding(V, D), model.predict, lambda ids: model.fit(ids, ids)):
+        with pytest.raises(ValueError, match="must be dense: fill sparse tensors"):
+            call(ids)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "relative"}, {"attention_chunk": 2}], ids=str
+)
+def test_no_token_at_all(options):
+    """Rows without tokens have no answers, and no options have another word for that."""
+    model, nothing = toy_transformer(**options), np.zeros((2, 0), "int32")
+    assert not array(decode(model, nothing, Greedy(extra_length=2)).ids != PAD).any()
+    assert model({"source_ids": sources([3, 2]), "target_ids": nothing}).shape == (2, 0, V)
+    np.testing.assert_array_equal(align(model, nothing, targets(2, 3)).positions, -1)

@@ -102,3 +102,25 @@ def test_config_keeps_the_policy(policy):
         layer.dtype_policy.name for layer in model.layers[2:]
     ]
     assert rebuilt.get_layer("decoder_0").compute_dtype == policy.removeprefix("mixed_")
+
+
+@pytest.mark.parametrize("way", ["argument", "global"])
+def test_half_precision_scales_the_loss_and_goes_on_when_loaded(way, tmp_path):
+    if way == "global":
+        keras.config.set_dtype_policy("mixed_float16")
+    try:
+        options = {"dtype": "mixed_float16"} if way == "argument" else {}
+        model = Transformer(toy_config(dropout=0.0), **options)
+        model.compile("adam", SmoothedCrossEntropy(pad_id=PAD), run_eagerly=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.dtype_policy.name == model.policy.name == "mixed_float16"
+    x = {"source_ids": sources([S, 3]), "target_ids": targets(2, T)}
+    batch = x, targets(2, T)
+    model.train_on_batch(*batch)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer, keras.optimizers.LossScaleOptimizer)
+    for _ in range(2):
+        losses = [float(each.train_on_batch(*batch)) for each in (model, loaded)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -232,6 +232,14 @@ def test_json_lines_keep_their_keys(tmp_path):
     assert "É" in lines[0]
 
 
+@pytest.mark.parametrize("n_best, key", [(None, "translation"), (2, "translations")])
+def test_a_key_of_the_callers_is_never_overwritten(tmp_path, n_best, key):
+    (tmp_path / "in").write_text('{"source": "a"}\n' + json.dumps({"source": "b", key: "mine"}))
+    rule = f"no line may have the key '{key}', which its translation gets. Received: .*in, line 2: "
+    with pytest.raises(ValueError, match=rule):
+        list(FileFormat(format="jsonl", n_best=n_best).read(tmp_path / "in"))
+
+
 def test_several_translations_have_scores(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"source": "a"}\n')

@@ -3,7 +3,7 @@
 import pytest
 from toy_device_models import config_of, language_model_of
 
-from keras_transformer import Transformer
+from keras_transformer import SequenceClassifier, Transformer
 from keras_transformer.export import LANGUAGE_MODEL_SIGNATURES
 from keras_transformer.export.litert.export_models import (
     export_classifier,
@@ -31,3 +31,9 @@ def test_signatures_of_a_language_model(tokenizer, tmp_path):
         options |= dict(lengths=(9,), lengths_only=True)
         export_language_model(language_model, tokenizer, tmp_path / "x", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_labels_are_text_that_a_file_can_hold(tokenizer, tmp_path):
+    model, labels = SequenceClassifier(config_of(tokenizer), 2), ["a", "\udcff"]
+    with pytest.raises(ValueError, match="`labels` must be without lone surrogates. Received: "):
+        export_classifier(model, tokenizer, tmp_path / "x", samples=["a"], labels=labels)

@@ -154,13 +154,8 @@ def test_wrong_labels(sequence_model, tokenizer, tmp_path):
     for labels in ("abcde", ["a", "b", "c", "d", 5]):
         with pytest.raises(TypeError, match="`labels` must be a list of strings. Received"):
             export_classifier(sequence_model, tokenizer, tmp_path, labels=labels, **options)
-    rules = {
-        "xy": "every class .*Received: 2 labels, num_classes=5",
-        "abcd\udcff": "without lone surr",
-    }
-    for labels, rule in rules.items():
-        with pytest.raises(ValueError, match=rule):
-            export_classifier(sequence_model, tokenizer, tmp_path, labels=[*labels], **options)
+    with pytest.raises(ValueError, match="every class .*Received: 2 labels, num_classes=5"):
+        export_classifier(sequence_model, tokenizer, tmp_path, labels=["x", "y"], **options)
 
 
 def test_damaged_labels_are_noticed(folders, tmp_path):

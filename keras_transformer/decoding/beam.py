@@ -50,7 +50,7 @@ class BeamSearch(SearchOptions):
 
     Attributes:
         beam_size: Hypotheses K that stay alive.
-        length_penalty: Exponent; 0 for none.
+        length_penalty: Exponent, from -10 to 10; 0 for none.
         length_normalization: What has this exponent: `"gnmt"`, (5 + length) / 6; or `"power"`,
             the length itself, as Hugging Face, Marian and CTranslate2 have it.
         n_best: Number of hypotheses that are returned, at most `beam_size`.

@@ -235,7 +235,7 @@ class Runner(DeviceModel):
         if n_best is not None and n_best > len(rows):
             raise ValueError(
                 f"`n_best` must be at most what the file gives, {len(rows)}: export with a larger "
-                f"`n_best`. Received: n_best={n_best}"
+                f"`n_best`, which is `export --n-best N`. Received: n_best={n_best}"
             )
         if len(ids) == 1 and not is_prompt:
             n_best = 1  # nothing has one translation, which is empty

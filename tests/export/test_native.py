@@ -283,7 +283,7 @@ def test_java(java, native_words, native_pieces, tmp_path):
         assert answer == "|".join(sum(fields, ()))
     failure, state = "kerastransformer.Translator$Failure: ", "java.lang.IllegalStateException: "
     expected = [
-        failure + "no\U0001f600where/metadata.json must be a file. Received: No such file",
+        failure + "an exported folder must hold metadata.json. Received: no\U0001f600where, which",
         failure + "`folder` must hold no NUL",
         failure + "`weightCache` must hold no NUL",
         failure + "a source must have at most `max_source_length` = 512 tokens. Received: 602",

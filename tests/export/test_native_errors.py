@@ -39,6 +39,8 @@ def test_the_limits_of_a_call(native_call, native_pieces):
         ["n_best", "a", -1],
         ["stream", "a"],
         ["open", "elsewhere"],
+        ["open", ""],
+        ["open", str(native_pieces / "model.tflite")],
         ["open", str(native_pieces), 0],
         ["open", str(native_pieces), 257],
         ["open", None],
@@ -57,10 +59,12 @@ def test_the_limits_of_a_call(native_call, native_pieces):
         f"ids must lie in [0, {vocab_size}). Received: {vocab_size}",
         [],
         f"`ids` must be in [0, vocab_size) with vocab_size={vocab_size}. Received: {vocab_size}",
-        "`n_best` must be at most what the file gives, 3",
+        "what the file gives, 3: export with a larger `n_best`, which is `export --n-best N`. Rec",
         "`n_best` must be at least 0. Received: -1",
         "a stream must have a file of a greedy search",
-        "elsewhere/metadata.json must be a file. Received: No such file",
+        "must hold metadata.json. Received: elsewhere, which does not exist",
+        "must hold metadata.json. Received: .",
+        "/model.tflite, which is a file",
         "`num_threads` must be in [1, 256]. Received: 0",
         "`num_threads` must be in [1, 256]. Received: 257",
         "`folder` must not be NULL",
@@ -89,6 +93,10 @@ def change(folder, copy, **changes):
     return write_metadata(copy, {key: value for key, value in metadata.items() if value != "gone"})
 
 
+ROW = dict(signature="translate_7", source_length=7, target_length=9)
+OTHER_ROW = dict(signature="translate_8", source_length=8, target_length=9)
+LENGTHS = "`lengths` must list signatures with their `source_length` and `target_length`, shortest"
+BOUND = "`lengths` must end at `max_source_length`, where `open_length` is false, or before"
 REFUSED = {
     "format": (dict(format=2), "must have format 1. Received: 2"),
     "no format": (dict(format="gone"), "`format` must be an integer"),
@@ -100,6 +108,22 @@ REFUSED = {
     "adds_eos": (dict(adds_eos=1), "`adds_eos` must be true or false"),
     "prefix": (dict(source_prefix_ids=[5]), "must agree on source_prefix_ids"),
     "prefix of text": (dict(target_prefix_ids="a"), "`target_prefix_ids` must be a list of ids"),
+    "an empty prefix": (dict(source_prefix_ids=[]), "must agree on source_prefix_ids"),
+    "labels": (dict(labels=[1]), "`labels` must be a list of strings"),
+    "classes": (dict(labels=["a"], num_classes="1"), "`labels` must name all of `num_classes`"),
+    "no list": (dict(lengths=None), LENGTHS),
+    "no rows": (dict(lengths=[7]), LENGTHS),
+    "order": (dict(lengths=[OTHER_ROW, ROW]), LENGTHS),
+    "twice": (dict(lengths=[ROW, ROW]), LENGTHS),
+    "an extra field": (dict(lengths=[{**ROW, "x": 1}]), LENGTHS),
+    "another name": (dict(lengths=[{**ROW, "signature": "translate"}]), LENGTHS),
+    "no target": (dict(lengths=[{**ROW, "target_length": 0}]), LENGTHS),
+    "true as a length": (dict(lengths=[{**ROW, "target_length": True}]), LENGTHS),
+    "absent": (dict(lengths=[ROW]), "Received: 'translate_7', and in the file"),
+    "beyond": (dict(lengths=[ROW], max_source_length=6), BOUND),
+    "short": (dict(lengths=[ROW], open_length=False), BOUND),
+    "closed": (dict(open_length=False), BOUND),
+    "no flag": (dict(open_length=None), BOUND),
     "search": (dict(search=None), "must have `search`, as exports write it"),
     "extra_length": (dict(search={}), "`extra_length` must be an integer"),
 }
@@ -108,8 +132,22 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_metadata_are_checked(kind, native_tool, device, tmp_path):
     changes, message = REFUSED[kind]
-    done = native_tool(change(device.path, tmp_path / "copy", **changes))
+    copy = change(device.path, tmp_path / "copy", **changes)
+    done = native_tool(copy)
     assert done.returncode == 1 and message in done.stderr.decode()
+    if "search" not in changes:  # which Python reads for a stream of a language model alone
+        with pytest.raises(ValueError):
+            Runner(copy)
+
+
+def test_a_signature_must_have_its_length(native_tool, native_pieces, tmp_path):
+    copy = shutil.copytree(native_pieces, tmp_path / "copy")
+    content = (copy / "model.tflite").read_bytes()
+    (copy / "model.tflite").write_bytes(content.replace(b"translate_12", b"translate_13"))
+    metadata = json.loads((copy / "metadata.json").read_text())
+    row = dict(signature="translate_13", source_length=13, target_length=19)
+    done = native_tool(write_metadata(copy, {**metadata, "lengths": [row]}))
+    assert b"signature 'translate_13' must take 13 tokens. Received: 12" in done.stderr
 
 
 def test_a_stream_that_cannot_begin(native_call, native_words, tmp_path):
@@ -151,8 +189,21 @@ def test_a_changed_field_and_another_file_are_noticed(native_tool, device, int8_
     assert b"model.tflite must be a file. Received: No such file" in native_tool(copy).stderr
     (copy / "model.tflite").mkdir()
     assert b"model.tflite must be a file. Received: something else" in native_tool(copy).stderr
-    (copy / "metadata.json").write_bytes(b"\xff{}")
-    assert b"metadata.json must be a record in JSON" in native_tool(copy).stderr
+    for content in (b"\xff{}", text.encode() + b"\0", b"\xef\xbb\xbf" + text.encode()):
+        (copy / "metadata.json").write_bytes(content)
+        assert b"metadata.json must be a record in JSON" in native_tool(copy).stderr
+
+
+def test_a_pipe_is_no_file(native_tool, device, tmp_path):
+    """Opened as one, it would wait for whoever writes to it."""
+    copy = shutil.copytree(device.path, tmp_path / "copy")
+    for name, message in (
+        ("model.tflite", b"must be a file. Received: something else"),
+        ("metadata.json", b"an exported folder must hold metadata.json. Received: "),
+    ):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        assert message in native_tool(copy, timeout=60).stderr
 
 
 def test_numbers_are_sealed_as_python_writes_them(native_tool, device, tmp_path):
@@ -192,15 +243,6 @@ def test_tables_are_checked(kind, native_tool, device, tmp_path):
     (copy / "tokenizer.json").write_text(json.dumps(fields))
     done = native_tool(write_metadata(copy, json.loads((copy / "metadata.json").read_text())))
     assert done.returncode == 1 and message in done.stderr.decode()
-
-
-def test_the_tool_tells_its_use(native_tool, device):
-    for arguments in ([], ["a", "b"], ["--stream"], [device.path, "--n-best", "0"]):
-        done = native_tool(*arguments)
-        assert done.returncode == 2 and done.stderr.startswith(b"kt-translate FOLDER")
-    with open("/dev/full", "w") as full:
-        done = native_tool(device.path, stdout=full, stderr=subprocess.PIPE, capture_output=False)
-    assert done.returncode == 1 and b"standard output must take what is written" in done.stderr
 
 
 # --- Damage --------------------------------------------------------------------------------

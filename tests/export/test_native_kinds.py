@@ -110,7 +110,10 @@ def test_a_file_without_steps(native_call, native_language, tmp_path):
         (dict(labels=["a"]), "must name all of `num_classes`. Received: 1 labels, num_classes=5"),
         (dict(labels=["a"], num_classes=1), "must name every class of the model. Received: 1 lab"),
         (dict(signature="tag"), "'translate', 'generate' and 'classify'. Received: tag"),
-        (dict(signature="generate", search={"extra_length": 1}), "must have the signature that"),
+        (
+            dict(signature="generate", lengths=[], search={"extra_length": 1}),
+            "must have the signature that",
+        ),
     ],
 )
 def test_metadata_of_classes_are_checked(changes, message, native_tool, native_classes, tmp_path):

@@ -77,7 +77,7 @@ def test_paths_of_the_gradle_project():
     for path in re.findall(r'"((?:\.\./)+[^"]+)"', text_of("android/translator/build.gradle.kts")):
         assert (folder / path).exists(), path
     assert (folder / "consumer-rules.pro").exists()
-    listed = re.findall(r"src/\w+\.cc", text_of("CMakeLists.txt"))
+    listed = {*re.findall(r"src/\w+\.cc", text_of("CMakeLists.txt"))}
     assert sorted(listed) == sorted(f"src/{path.name}" for path in (NATIVE / "src").glob("*.cc"))
 
 

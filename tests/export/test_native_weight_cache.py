@@ -115,6 +115,7 @@ DAMAGES = {
     "long": lambda content: content + b"x",
     "empty": lambda content: b"",
     "missing": None,
+    "a pipe": None,
 }
 
 
@@ -126,7 +127,9 @@ def test_a_damaged_file_is_made_anew(damage, index, native_tool, device, live, m
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     else:
         path.unlink()
-    done = native_tool(device.path, "--weight-cache", cache, text="ab c\n")
+    if damage == "a pipe":
+        os.mkfifo(path)
+    done = native_tool(device.path, "--weight-cache", cache, text="ab c\n", timeout=60)
     assert done.stdout.decode() == live.translate(["ab c"])[0] + "\n"
     assert [each.read_bytes() for each in files_of(cache)] == [each.read_bytes() for each in made]
 

@@ -56,7 +56,7 @@ KT_API const char* kt_error(void);
 
 /* Opens a folder once all its files are what the export wrote; NULL if not. The files must stay as
  * they are while it is open. One thread is fastest for one sentence at a time. `num_threads`: 1 to
- * 256. */
+ * 256. A closed standard stream leads to /dev/null from here on, as files would get its number. */
 KT_API kt_translator* kt_open(const char* folder, int num_threads);
 
 /* The same with packed weights in a file, which the first call writes into the folder

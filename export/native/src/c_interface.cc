@@ -138,6 +138,7 @@ kt_translator* kt_open_cached(const char* folder, int num_threads, const char* w
     if (num_threads < 1 || num_threads > kMostThreads) {
       fail("`num_threads` must be in [1, ", kMostThreads, "]. Received: ", num_threads);
     }
+    keras_transformer::open_standard_streams();
     std::optional<std::string> cache;
     if (weight_cache) cache = weight_cache;
     return new kt_translator(folder, num_threads, cache);

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "failure.h"
@@ -14,12 +16,40 @@
 namespace keras_transformer {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kBlock = 1 << 16;
+constexpr const char* kSavedModel =
+    "a SavedModel of `export`, which TF Serving and `evaluate --with savedmodel` run";
+// What a folder is, by the file that tells: those of keras_transformer_runner/folders.py.
+constexpr std::pair<const char*, const char*> kKinds[] = {
+    {"experiment.toml", "a run folder of `train`"},
+    {"saved_model.pb", kSavedModel},
+    {"1/saved_model.pb", kSavedModel},
+    {"prepared.json", "a corpus of `prepare`, which [data] source may name"}};
 
 }  // namespace
 
+void open_standard_streams() {
+  int number;  // the lowest that is free, each time
+  do number = open("/dev/null", O_RDWR);
+  while (number >= 0 && number <= STDERR_FILENO);
+  if (number > STDERR_FILENO) close(number);
+}
+
+std::string received(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return path + ", which does not exist";
+  if (!fs::is_directory(path, ignored)) return path + ", which is a file";
+  for (const auto& [file, kind] : kKinds) {
+    if (fs::is_regular_file(path + "/" + file, ignored)) return path + ", which is " + kind;
+  }
+  return path;
+}
+
+// A pipe is no file, and `open` would wait for whoever writes to it.
 File::File(const std::string& path)
-    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) fail(path, " must be a file. Received: ", std::strerror(errno));
   struct stat status;
   if (fstat(descriptor_, &status) || !S_ISREG(status.st_mode)) {

@@ -6,6 +6,13 @@
 
 namespace keras_transformer {
 
+// Lets closed standard streams lead nowhere: the next file that is opened has the number of one,
+// and would be read as standard input, or get what is written to standard output or error.
+void open_standard_streams();
+
+// What lies at a path, for an error where a folder of `export` was needed.
+std::string received(const std::string& path);
+
 // A file that is open for reading.
 class File {
  public:

@@ -1,5 +1,7 @@
 #include "folder.h"
 
+#include <filesystem>
+
 #include "failure.h"
 #include "record.h"
 
@@ -57,25 +59,35 @@ void check_ids(const Json& metadata, const Tokenizer& tokenizer, const char* siz
 }
 
 void check_prefix(const Json& metadata, const Tokenizer& tokenizer, const char* name) {
-  if (ids_field(metadata, name, kMetadata) != tokenizer.prefix_ids()) {
+  const Ids ids = ids_field(metadata, name, kMetadata);
+  const bool is_listed = metadata.contains(name);  // an empty one is not
+  if (ids != tokenizer.prefix_ids() || is_listed == ids.empty()) {
     fail(kMetadata, " and its tokenizer must agree on ", name, ". Received: other ids");
   }
 }
 
-void read_labels(const Json& metadata, Folder& folder) {
+std::vector<std::string> labels_of(const Json& metadata) {
   const auto labels = metadata.find("labels");
-  if (labels == metadata.end()) return;
+  if (labels == metadata.end()) return {};
   const auto is_text = [](const Json& each) { return each.is_string(); };
   if (!labels->is_array() || !std::all_of(labels->begin(), labels->end(), is_text)) {
     fail("in ", kMetadata, " `labels` must be a list of strings. Received: another value");
   }
-  folder.labels = labels->get<std::vector<std::string>>();
-  const auto count = static_cast<int32_t>(folder.labels.size());
-  const int32_t num_classes = count_field(metadata, "num_classes", kMetadata, count);
-  if (count && count != num_classes) {
-    fail("in ", kMetadata, " `labels` must name all of `num_classes`. Received: ", count,
-         " labels, num_classes=", num_classes);
+  const Json num_classes = metadata.value("num_classes", Json(labels->size()));
+  if (!labels->empty() && num_classes != labels->size()) {
+    fail("in ", kMetadata, " `labels` must name all of `num_classes`. Received: ", labels->size(),
+         " labels, num_classes=", num_classes.dump(-1, ' ', true).substr(0, 100));
   }
+  return labels->get<std::vector<std::string>>();
+}
+
+Json read_metadata(const std::string& folder) {
+  const std::string path = folder + "/" + kMetadata;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    fail("an exported folder must hold ", kMetadata, ". Received: ", received(folder));
+  }
+  return parse_record(File(path).content(), path);
 }
 
 void read_search(const Json& metadata, Folder& folder) {
@@ -94,9 +106,9 @@ void read_search(const Json& metadata, Folder& folder) {
 
 }  // namespace
 
-Folder open_folder(const std::string& path) {
-  const Json metadata =
-      parse_record(File(path + "/" + kMetadata).content(), path + "/" + kMetadata);
+Folder open_folder(const std::string& given) {
+  const std::string path = given.empty() ? "." : given;
+  const Json metadata = read_metadata(path);
   const int32_t format = count_field(metadata, "format", kMetadata);
   if (format != kFormat) fail(kMetadata, " must have format ", kFormat, ". Received: ", format);
   Folder folder;
@@ -105,6 +117,9 @@ Folder open_folder(const std::string& path) {
     fail("the folder must hold a model with one of the signatures 'translate', 'generate' and ",
          "'classify'. Received: ", folder.kind);
   }
+  folder.max_source_length = count_field(metadata, "max_source_length", kMetadata);
+  folder.labels = labels_of(metadata);
+  folder.lengths = source_lengths(metadata, folder.kind, folder.max_source_length, kMetadata);
   const auto checksums = metadata.find("sha256");
   if (checksums == metadata.end() || !checksums->is_object()) {
     fail(kMetadata, " must have the field `sha256`, an object. Received: another value or none");
@@ -126,11 +141,9 @@ Folder open_folder(const std::string& path) {
   check_ids(metadata, *folder.target, "target_vocab_size");
   check_prefix(metadata, *folder.source, "source_prefix_ids");
   check_prefix(metadata, *folder.target, "target_prefix_ids");
-  folder.max_source_length = count_field(metadata, "max_source_length", kMetadata);
   // A prompt goes on.
   folder.adds_eos = bool_field(metadata, "adds_eos", kMetadata, true) && folder.kind != "generate";
-  if (folder.kind == "classify") read_labels(metadata, folder);
-  else read_search(metadata, folder);
+  if (folder.kind != "classify") read_search(metadata, folder);
   check_seal(metadata, path + "/" + kMetadata);
   return folder;
 }

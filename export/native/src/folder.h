@@ -8,6 +8,7 @@
 #include <string>
 
 #include "files.h"
+#include "lengths.h"
 #include "tokenizers.h"
 
 namespace keras_transformer {
@@ -18,6 +19,7 @@ struct Folder {
   std::string model_sha256;
   std::shared_ptr<const Tokenizer> source, target;  // the same one, where both sides share it
   int32_t max_source_length = 0;                    // EOS included
+  std::vector<SourceLength> lengths;                // at least one
   bool adds_eos = true;
   std::vector<std::string> labels;  // of a classifier; none where it has no names
   // Of the search.

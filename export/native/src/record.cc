@@ -68,6 +68,10 @@ Json parse_record(const std::string& content, const std::string& what) {
     if (depth > kDeepest) fail(what, " must be a record in JSON. Received: one nested too deeply");
     return true;
   };
+  // Which the parser would take for the end, and pass over.
+  if (content.find('\0') != content.npos || content.rfind("\xEF\xBB\xBF", 0) == 0) {
+    fail(what, " must be a record in JSON. Received: a NUL or a byte order mark");
+  }
   Json record;
   try {
     record = Json::parse(content, check_depth);

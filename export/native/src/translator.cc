@@ -17,7 +17,6 @@ constexpr float kImpossible = -1e29f;  // below it, the search has found no such
 // LiteRT writes an output whole, wherever it is told to: also where metadata lie about its size.
 constexpr size_t kBeyond = size_t{1} << 24;
 
-
 std::string packed_weights_of(const Folder& folder, int num_threads, const std::string& cache) {
   return packed_weights(cache, *folder.model, folder.model_sha256, [&](const std::string& path) {
     CompiledFile(*folder.model, num_threads, path);
@@ -38,27 +37,22 @@ Translator::Translator(const std::string& folder, int num_threads,
 // `translate` takes a source of any length; `translate_32` and its like take one, and less with
 // pads behind it. So do `generate` and `classify`.
 void Translator::find_searches() {
-  const std::string& kind = folder_.kind;
   const char* input = continues() ? "prompt_ids" : "source_ids";
-  const char* output = kind == "classify" ? "logits" : "target_ids";
-  for (const Signature& signature : file_.signatures()) {
-    if (signature.name != kind && signature.name.rfind(kind + "_", 0)) continue;
-    if (signature.inputs.size() != 1 || !signature.input(input) || !signature.output(output) ||
-        signature.inputs[0].type.layout.rank != 2) {
-      fail("the signature `", signature.name, "` must take `", input, "` and give `", output,
-           "`. Received: others");
+  const char* output = folder_.kind == "classify" ? "logits" : "target_ids";
+  for (const auto& [name, tokens] : folder_.lengths) {
+    const Signature* found = file_.signature(name);
+    if (!found || found->inputs.size() != 1 || !found->input(input) || !found->output(output) ||
+        found->inputs[0].type.layout.rank != 2) {
+      fail("model.tflite must have the signature that metadata.json names, one of ['translate', ",
+           "'generate', 'classify']. Received: '", name, "', and in the file ",
+           file_.signatures().size(), " signatures");
     }
-    const int32_t length = std::max(0, signature.inputs[0].type.layout.dimensions[1]);
-    searches_.push_back({&signature, length, {}, {}});
+    const int32_t length = std::max(0, found->inputs[0].type.layout.dimensions[1]);
+    if (tokens && length != tokens) {
+      fail("the signature '", name, "' must take ", tokens, " tokens. Received: ", length);
+    }
+    searches_.push_back({found, length, {}, {}});
   }
-  if (searches_.empty()) {
-    fail("model.tflite must have the signature that metadata.json names. Received: ",
-         file_.signatures().size(), " others");
-  }
-  const auto is_before = [](const Search& a, const Search& b) {
-    return a.fixed_length && (!b.fixed_length || a.fixed_length < b.fixed_length);
-  };
-  std::stable_sort(searches_.begin(), searches_.end(), is_before);
 }
 
 Translator::Search& Translator::search_for(size_t source_length) {
@@ -200,7 +194,8 @@ std::vector<Translation> Translator::n_best(std::string_view text, int n_best) {
   const auto& rows = outputs.at("hypotheses");
   if (scores.empty() || static_cast<size_t>(n_best) > scores.size()) {
     fail("`n_best` must be at most what the file gives, ", scores.size(),
-         ": export with a larger `n_best`. Received: ", n_best);
+         ": export with a larger `n_best`, which is `export --n-best N`. Received: n_best=",
+         n_best);
   }
   const size_t tokens = rows.size() / scores.size();
   size_t count = n_best ? static_cast<size_t>(n_best) : scores.size();

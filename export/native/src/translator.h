@@ -87,7 +87,7 @@ class Translator {
   Folder folder_;
   CompiledFile file_;
   MappedPages pages_;             // of the model's file, where packed weights have one
-  std::vector<Search> searches_;  // those of fixed lengths first, the shortest before the others
+  std::vector<Search> searches_;  // in the order of the folder's lengths
   std::mutex mutex_;              // of `file_` and `searches_`
 };
 

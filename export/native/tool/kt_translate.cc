@@ -2,20 +2,42 @@
 // [--weight-cache DIR] < lines: an answer a line, or that to a whole text, as keras-transformer-run
 // writes it. The folder's model translates, continues prompts or classifies.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <iostream>
-#include <iterator>
+#include <cstring>
+#include <memory>
 #include <string>
 
+#include "failure.h"
 #include "keras_transformer.h"
+#include "options.h"
+#include "standard_input.h"
+
+using keras_transformer::fail;
 
 namespace {
 
 constexpr const char* kUsage =
     "kt-translate FOLDER [--n-best N | --stream | --text [--language TAG]] [--threads N] "
     "[--weight-cache DIR] < lines\n";
+
+template <class T, void (*Free)(T*)>
+struct Freer {
+  void operator()(T* made) const { Free(made); }
+};
+template <class T, void (*Free)(T*)>
+using Owned = std::unique_ptr<T, Freer<T, Free>>;
+
+// What a function of the library gives, unless it failed.
+template <class T>
+T* checked(T* result) {
+  if (!result) fail(kt_error());
+  return result;
+}
 
 // Control characters at which a reader or a terminal begins a line, as spaces.
 std::string one_line(std::string text, bool has_columns = false) {
@@ -27,11 +49,24 @@ std::string one_line(std::string text, bool has_columns = false) {
   return text;
 }
 
-bool write(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && !std::fflush(stdout);
+// The number of an error, or 0.
+int put(const std::string& text) {
+  errno = 0;
+  const bool is_put =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && !std::fflush(stdout);
+  return is_put ? 0 : errno ? errno : EIO;
 }
 
-int write_piece(void*, const char* piece, size_t size) { return !write(one_line({piece, size})); }
+void check_output(int error) {
+  if (error) fail("standard output must take what is written. Received: ", std::strerror(error));
+}
+
+void write(const std::string& text) { check_output(put(text)); }
+
+// Of a stream, which an error ends: no exception may go through the library.
+int put_piece(void* error, const char* piece, size_t size) {
+  return *static_cast<int*>(error) = put(one_line({piece, size}));
+}
 
 std::string row_of(const kt_translation& each) {
   char score[64];
@@ -54,86 +89,87 @@ std::string text_of(const kt_classes& found) {
   return text;
 }
 
-bool write_classes(kt_translator* translator, const std::string& text) {
-  kt_classes* found = kt_classify(translator, text.data(), text.size());
-  if (found) write(one_line(text_of(*found)) + "\n");
-  const bool is_there = found;
-  kt_free_classes(found);
-  return is_there;
+void write_classes(kt_translator* translator, const std::string& text) {
+  const Owned<kt_classes, kt_free_classes> found(
+      checked(kt_classify(translator, text.data(), text.size())));
+  write(one_line(text_of(*found)) + "\n");
 }
 
-// Whether there is an answer to write, which may be in vain: see `main`.
-bool write_answers(kt_translator* translator, const std::string& text, int n_best, bool streams) {
-  if (streams) {
-    const int status = kt_stream(translator, text.data(), text.size(), write_piece, nullptr);
-    write("\n");
-    return !status;
-  }
-  if (n_best) {
-    kt_translations* found = kt_n_best(translator, text.data(), text.size(), n_best);
-    for (size_t i = 0; found && i < found->count; ++i) write(row_of(found->items[i]));
-    const bool is_there = found;
-    kt_free_translations(found);
-    return is_there;
-  }
+void write_best(kt_translator* translator, const std::string& text, int n_best) {
+  const Owned<kt_translations, kt_free_translations> found(
+      checked(kt_n_best(translator, text.data(), text.size(), n_best)));
+  for (size_t i = 0; i < found->count; ++i) write(row_of(found->items[i]));
+}
+
+void write_stream(kt_translator* translator, const std::string& text) {
+  int error = 0;
+  if (kt_stream(translator, text.data(), text.size(), put_piece, &error)) fail(kt_error());
+  check_output(error);
+  write("\n");
+}
+
+void write_answer(kt_translator* translator, const std::string& text, const Options& options) {
+  if (options.streams) return write_stream(translator, text);
+  if (options.n_best) return write_best(translator, text, options.n_best);
   const std::string kind = kt_kind(translator);
   if (kind == "classify") return write_classes(translator, text);
   size_t size;
   const auto answer_of = kind == "generate" ? kt_generate : kt_translate;
-  char* answer = answer_of(translator, text.data(), text.size(), &size);
-  if (answer) write(one_line({answer, size}) + "\n");
-  const bool is_there = answer;
-  kt_free(answer);
-  return is_there;
+  const Owned<void, kt_free> answer(
+      checked(answer_of(translator, text.data(), text.size(), &size)));
+  write(one_line({static_cast<char*>(answer.get()), size}) + "\n");
 }
 
-// All of standard input, without a byte order mark.
-std::string whole_input() {
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-  return text.compare(0, 3, "\xEF\xBB\xBF") ? text : text.substr(3);
+void write_answers(kt_translator* translator, const Options& options) {
+  StandardInput input;
+  while (const auto line = input.line()) {
+    try {
+      write_answer(translator, *line, options);
+    } catch (const std::exception& error) {
+      const std::string fault = error.what();
+      const bool is_long = fault.find("must have at most `max_source_length`") != fault.npos;
+      fail(is_long ? "line " + std::to_string(input.number()) + ": " + fault : fault);
+    }
+  }
+  if (!input.number()) {
+    fail("there must be at least one line. Received: standard input is empty");
+  }
 }
 
-bool write_text(kt_translator* translator, const char* language) {
-  const std::string text = whole_input();
+void write_text(kt_translator* translator, const char* language) {
+  const std::string text = StandardInput().text();
   size_t size;
-  char* answer = kt_translate_text(translator, text.data(), text.size(), language, &size);
-  if (answer) write({answer, size});
-  const bool is_there = answer;
-  kt_free(answer);
-  return is_there;
+  const Owned<void, kt_free> answer(
+      checked(kt_translate_text(translator, text.data(), text.size(), language, &size)));
+  write({static_cast<char*>(answer.get()), size});
+}
+
+bool is_open(int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; }
+
+int failed(const std::exception& error, int status, const char* usage = "") {
+  std::fprintf(stderr, "kt-translate: error: %s\n%s", error.what(), usage);
+  return status;
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const char *folder = nullptr, *weight_cache = nullptr, *language = nullptr;
-  int n_best = 0, threads = 1;
-  bool streams = false, is_whole = false, is_wrong = false;
-  for (int i = 1; i < count; ++i) {
-    const std::string name = arguments[i];
-    const bool has_value = i + 1 < count;
-    if (name == "--n-best" && has_value) is_wrong |= (n_best = std::atoi(arguments[++i])) < 1;
-    else if (name == "--threads" && has_value) threads = std::atoi(arguments[++i]);
-    else if (name == "--weight-cache" && has_value) weight_cache = arguments[++i];
-    else if (name == "--stream") streams = true;
-    else if (name == "--text") is_whole = true;
-    else if (name == "--language" && has_value) language = arguments[++i];
-    else if (name[0] == '-' || folder) is_wrong = true;
-    else folder = arguments[i];
+int main(int count, char** words) {
+  const bool can_read = is_open(STDIN_FILENO), can_write = is_open(STDOUT_FILENO);
+  Options options;
+  try {
+    options = read_options(count, words);
+  } catch (const std::exception& error) {
+    return failed(error, 2, kUsage);
   }
-  is_wrong |= !folder || (n_best > 0) + streams + is_whole > 1 || (language && !is_whole);
-  if (is_wrong) return std::fputs(kUsage, stderr), 2;
-
-  kt_translator* translator = kt_open_cached(folder, threads, weight_cache);
-  bool is_well = translator;
-  if (is_well && is_whole) is_well = write_text(translator, language);
-  for (std::string line; is_well && !std::ferror(stdout) && std::getline(std::cin, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    is_well = write_answers(translator, line, n_best, streams);
+  try {
+    if (!can_write) fail("standard output must be open for the answer. Received: a closed one");
+    const Owned<kt_translator, kt_close> translator(
+        checked(kt_open_cached(options.folder, options.threads, options.weight_cache)));
+    if (!can_read) fail("standard input must be open to be read. Received: a closed one");
+    if (options.is_whole) write_text(translator.get(), options.language);
+    else write_answers(translator.get(), options);
+  } catch (const std::exception& error) {
+    return failed(error, 1);
   }
-  const bool is_full = std::ferror(stdout);
-  const char* fault = is_full ? "standard output must take what is written" : kt_error();
-  if (is_full || !is_well) std::fprintf(stderr, "kt-translate: error: %s\n", fault);
-  kt_close(translator);
-  return is_full || !is_well;
+  return 0;
 }

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 
 import pytest
@@ -66,9 +67,19 @@ GOOD = {
     "open lengths too": dict(lengths=lengths(32), open_length=True),
     "pieces": dict(files=PIECES, vocab_size=11, target_vocab_size=11),
     "no bos": dict(files=NO_BOS, vocab_size=10, target_vocab_size=10, bos_id=0, eos_id=2),
+    "classes": dict(labels=["a", "b"], num_classes=2),
     "a target": dict(files={**FILES, "target_tokenizer.json": WORDS}, target_vocab_size=6),
 }
+PREFIXED = renumbered_pieces()  # four bytes of tag and size, the id, SentencePiece's model
 BAD = {
+    "another prefix of pieces": {**GOOD["renumbered"], "source_prefix_ids": [4]},
+    "no prefix of pieces": {**GOOD["renumbered"], "source_prefix_ids": None},
+    "eos in a prefix of pieces": {
+        **GOOD["renumbered"],
+        "files": {**RENUMBERED, "tokenizer.model": PREFIXED[:4] + b"\x1b" + PREFIXED[5:]},
+        **dict(source_prefix_ids=[27], target_prefix_ids=[27]),
+    },
+    "another number of classes": dict(labels=["a"], num_classes=3),
     **{f"no {name}": {name: None} for name in METADATA if name not in OPTIONAL},
     "lengths too short": dict(lengths=lengths(32)),
     "lengths too long": dict(lengths=lengths(32, 513), open_length=True),
@@ -124,6 +135,7 @@ def test_a_folder_is_taken_where_python_takes_it(tmp_path):
         with pytest.raises((ValueError, FileNotFoundError)):
             open_folder(folder)
         assert "error" in answer, name
+        assert answer["code"] == "folder", name
 
 
 @pytest.mark.parametrize(
@@ -142,13 +154,25 @@ def test_a_folder_is_taken_where_python_takes_it(tmp_path):
         ),
         (
             BAD["another tokenizer"],
-            "tokenizer.json must be a tokenizer. Received: format=1, type=x",
+            "tokenizer.json: a tokenizer's file must have format 1 and one of the types bytes,"
+            'characters,vocabulary. Received: format=1, type="x"',
         ),
         (
             BAD["lengths that fall"],
             "`lengths` must list signatures, shortest first, up to `max_source_length`. Received: ",
         ),
-        (BAD["pieces cut short"], "must be a tokenizer. Received: a protobuf that ends early"),
+        (
+            BAD["no prefix of pieces"],
+            "and the tokenizers must agree on source_prefix_ids and target_prefix_ids. "
+            'Received: {"target_prefix_ids":[3]}, and in the tokenizers {"source_prefix_ids":[3],',
+        ),
+        (BAD["eos in a prefix of pieces"], "not those of pad, BOS and EOS. Received: 27"),
+        (BAD["pieces cut short"], "serialized SentencePiece model. Received: a protobuf that ends"),
+        (BAD["a damaged tokenizer"], "a tokenizer's file must be a record in JSON. Received: "),
+        (
+            BAD["another number of classes"],
+            "`labels` must name all of `num_classes`. Received: 1 labels, num_classes=3",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said(fields, message, tmp_path):
@@ -162,6 +186,7 @@ def test_metadata_that_were_changed_are_refused(fake_export, tmp_path):
     """What they say of themselves is Python's checksum, of numbers and characters of all kinds."""
     path = fake_export / "metadata.json"
     odd = {"é\U0001f600": [], '\x7f"\\/': {}, "b": [1.0, 1e-05, 1e22, -3, 10**20, None, True]}
+    odd |= {"\U0001f600": 1, "\uffee": 2, "\uffee\U0001f600": 3, "\ud800": 4}
     odd["a"] = "\0\b\t\n\u2028\ud800, {1: [2]}"
     record = sealed({**json.loads(path.read_text()), "odd": odd, "labels": ["日本", ""]})
     texts = [
@@ -185,9 +210,63 @@ def test_metadata_that_were_changed_are_refused(fake_export, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"[]", "Received: no JSON object"), (b"null", "no JSON object"), (b"{\xff}", "Received: ")],
+    [
+        (b"[]", "Received: no JSON object"),
+        (b"null", "no JSON object"),
+        (b"{\xff}", "Received: "),
+        (b"\xef\xbb\xbf{}", "Received: "),
+    ],
 )
 def test_metadata_must_be_an_object(content, message, fake_export):
     (fake_export / "metadata.json").write_bytes(content)
     ((answer,),) = modules(dict(kind="folders", folders=[str(fake_export)]))
     assert "must be the metadata of an export. " in answer["error"] and message in answer["error"]
+
+
+@pytest.mark.parametrize("name", ["adds_eos", "labels", "lengths", "source_prefix_ids"])
+def test_null_is_no_missing_field(name, fake_export):
+    path = fake_export / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: None}))
+    with pytest.raises(ValueError, match=name):
+        open_folder(fake_export)
+    ((answer,),) = modules(dict(kind="folders", folders=[str(fake_export)]))
+    assert answer["code"] == "folder" and f"`{name}`" in answer["error"]
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "fields",
+    ['"labels": {}', '"labels": {}, "labels": []', '"other": {{"a": {}}}', '"lengths": {}'],
+)
+def test_a_record_has_few_levels(name, fields, fake_export):
+    """100, as in the native core. All else would be a `RangeError` of the engine."""
+    content = fake_export / name
+    text = content.read_text().rstrip()
+    content.write_text(text[:-1] + ", " + fields.format("[" * 5000 + "]" * 5000) + "}")
+    if name != "metadata.json":
+        path = fake_export / "metadata.json"
+        metadata = json.loads(path.read_text())
+        metadata["sha256"][name] = hashlib.sha256(content.read_bytes()).hexdigest()
+        path.write_text(json.dumps(metadata))
+    ((answer,),) = modules(dict(kind="folders", folders=[str(fake_export)]))
+    assert answer["code"] == "folder" and "Received: one nested too deeply" in answer["error"]
+
+
+@pytest.mark.parametrize(("levels", "is_taken"), [(100, True), (101, False)])
+def test_so_many_levels_are_taken(levels, is_taken, fake_export):
+    path = fake_export / "metadata.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(sealed({**record, "x": json.loads("[" * levels + "]" * levels)})))
+    ((answer,),) = modules(dict(kind="folders", folders=[str(fake_export)]))
+    assert ("error" not in answer) == is_taken
+
+
+# --- Where it is ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b=c", "a%20b", "a b", "é", "C:", "x:y"])
+def test_a_path_is_one_whatever_is_in_it(name, tmp_path):
+    folder = write_export(tmp_path / name)
+    folders = [str(folder), f"{folder}/", folder.as_uri(), os.path.relpath(folder)]
+    (answers,) = modules(dict(kind="folders", folders=folders))
+    assert answers == [["metadata.json", *FILES]] * 4

@@ -86,6 +86,13 @@ ERRORS = {
     "no text": "argument: `text` must be a string. Received: number",
     "no whole text": "argument: `text` must be a string. Received: number",
     "no language": 'argument: `language` must be a BCP 47 tag such as "de" or "pt-BR", or "". Rec',
+    "no options": "argument: `options` must be an object. Received: null",
+    "no options of a split": "argument: `options` must be an object. Received: null",
+    "no options of ids": "argument: `options` must be an object. Received: number",
+    "no signal": "argument: `signal` must be an AbortSignal. Received: number",
+    "no signal of a text": "argument: `signal` must be an AbortSignal. Received: number",
+    "no options of opening": "argument: `options` must be an object. Received: null",
+    "no progress": "argument: `onProgress` must be a function. Received: number",
     "no ids": "argument: ids must be an array. Received: string",
     "another id": "argument: ids must lie in [0, 31). Received: 31",
     "another target id": "argument: ids must lie in [0, 31). Received: -1",
@@ -151,6 +158,7 @@ PARTS += [
 ]
 PARTS += ["é", "e\u0301", "\U0001f600", "\ud800", "ß", "Α.", "π.χ.", "\U0001d400", "\U0001d400."]
 PARTS += ["“", "”", "„", "«", "»", "「", "」", "’", "\u037e", "-", "Usw.", "Z. B."]
+PARTS += ["👩‍👩‍👧", "🇩🇪", "\u0301", "한국어"]
 PARTS += [" ", "  ", "\n", "\r\n", "\u2028", "\u3000", "\xa0", "\t", "\x85", "\u200b"]
 LANGUAGES = ["", "de", "en", "fr", "el", "ru", "deu_Latn", "pt-BR", "zh", "xx"]
 
@@ -166,12 +174,18 @@ def test_a_text_is_split_and_joined_as_in_python(modules):
     pytest.importorskip("icu4py")
     rng = random.Random(3)
 
-    def text():
+    def text(most, parts):
         return "".join(
-            rng.choice(PARTS) + rng.choice(["", " ", " "]) for _ in range(rng.randint(0, 14))
+            rng.choice(parts) + rng.choice(["", " ", " "]) for _ in range(rng.randint(0, most))
         )
 
-    texts = [(text(), rng.choice(LANGUAGES), rng.choice([0, 0, 3, 8, 20])) for _ in range(2000)]
+    texts = [
+        (text(14, PARTS), rng.choice(LANGUAGES), rng.choice([0, 0, 3, 8, 20])) for _ in range(2000)
+    ]
+    in_a_line = [part for part in PARTS if len(part.splitlines()) == 1 and part[0] not in "\n\x85"]
+    texts += [
+        (text(3000, in_a_line), rng.choice(LANGUAGES), rng.choice([0, 20])) for _ in range(20)
+    ]
     (answers,) = modules(dict(kind="split", texts=texts))
     for (text, language, most), answer in zip(texts, answers, strict=True):
         fits = None if most == 0 else lambda sentence, most=most: len(sentence) <= most
@@ -182,9 +196,20 @@ def test_a_text_is_split_and_joined_as_in_python(modules):
         assert answer["joined"] == split.with_translations(translations)
 
 
+@pytest.mark.parametrize("sentence", ["你好。", "Go on! ", ". “"])
+def test_a_line_is_not_copied_for_each_of_its_sentences(sentence, modules):
+    (copies,) = modules(dict(kind="copies", text=sentence * 6000, most=40, isWhole=True))
+    assert copies < 2000
+
+
 def test_as_many_translations_as_sentences_are_joined(modules):
     (answer,) = modules(dict(kind="join", gaps=["", ""], translations=[]))
     assert answer["error"] == ("`translations` must be as many as the sentences. Received: 0 for 1")
+    (answer,) = modules(dict(kind="join", gaps=["", ""], translations="a"))
+    assert answer == dict(
+        error="`gaps` and `translations` must be arrays of strings. Received: object and string",
+        code="argument",
+    )
 
 
 # --- In browsers ---------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Whether an exported LiteRT folder is whole: the checks of keras_transformer_runner/folder.py.
 
 import { TranslatorError } from './errors.js';
+import { isObject, parseRecord } from './record.js';
 import { isSealed } from './seal.js';
 import { readRight } from './sources.js';
 import { tokenizerIds } from './tokenizer_ids.js';
@@ -10,10 +11,10 @@ export const FILE = 'metadata.json';
 export const MODEL = 'model.tflite';
 const SUFFIXES = ['.model', '.json'];
 const isInteger = Number.isInteger;
-const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 const isText = (value) => typeof value === 'string';
 const isSize = (value) => isInteger(value) && value >= 0 && value < 2 ** 31;
 const isCount = (value) => isSize(value) && value > 0;
+const PREFIXES = ['source_prefix_ids', 'target_prefix_ids'];
 const FIELDS = {
   signature: isText,
   vocab_size: isSize,
@@ -33,7 +34,7 @@ const FIELDS = {
  */
 export async function readFolder(read, onProgress = () => {}) {
   const content = await read(FILE);
-  const metadata = parsed(content);
+  const metadata = parseRecord(content, `${FILE} must be the metadata of an export`);
   checkFields(metadata);
   const contents = { [FILE]: content };
   for (const name of namesOf(metadata.sha256)) {
@@ -77,19 +78,6 @@ function tokenizerNames(names, stem) {
   return SUFFIXES.map((suffix) => stem + suffix).filter((name) => names.includes(name));
 }
 
-function parsed(content) {
-  let metadata;
-  try {
-    metadata = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(content));
-  } catch (error) {
-    throw wrong(`${FILE} must be the metadata of an export. Received: ${error.message}`);
-  }
-  if (!isObject(metadata)) {
-    throw wrong(`${FILE} must be the metadata of an export. Received: no JSON object`);
-  }
-  return metadata;
-}
-
 function checkFields(metadata) {
   const received = (name) => `Received: ${JSON.stringify(metadata[name])}`;
   if (metadata.format !== FORMAT) {
@@ -108,19 +96,31 @@ function checkFields(metadata) {
       `${FILE} must have the fields of an export. Missing or of another type: ${bad.join(', ')}`,
     );
   }
-  for (const name of ['source_prefix_ids', 'target_prefix_ids']) {
-    const ids = metadata[name] ?? [];
-    if (!Array.isArray(ids) || !ids.every(isInteger) || metadata[name] === null) {
+  for (const name of PREFIXES) {
+    const { [name]: ids = [] } = metadata;
+    if (!Array.isArray(ids) || !ids.every(isInteger)) {
       throw wrong(`in ${FILE} \`${name}\` must be a list of ids. ${received(name)}`);
     }
   }
   checkLengths(metadata);
-  if (typeof (metadata.adds_eos ?? true) !== 'boolean') {
+  checkClasses(metadata, received);
+}
+
+/** What only a classifier has. */
+function checkClasses(metadata, received) {
+  const { adds_eos: addsEos = true, labels = [] } = metadata;
+  if (typeof addsEos !== 'boolean') {
     throw wrong(`in ${FILE} \`adds_eos\` must be true or false. ${received('adds_eos')}`);
   }
-  const labels = metadata.labels ?? [];
-  if (!Array.isArray(labels) || !labels.every(isText) || metadata.labels === null) {
+  if (!Array.isArray(labels) || !labels.every(isText)) {
     throw wrong(`in ${FILE} \`labels\` must be a list of strings. ${received('labels')}`);
+  }
+  const { num_classes: classes = labels.length } = metadata;
+  if (labels.length && labels.length !== classes) {
+    throw wrong(
+      `in ${FILE} \`labels\` must name all of \`num_classes\`. Received: ${labels.length} labels, ` +
+        `num_classes=${JSON.stringify(classes)}`,
+    );
   }
 }
 
@@ -163,24 +163,42 @@ function namesOf(hashes) {
 }
 
 function checkTokenizers(metadata, contents) {
-  const names = Object.keys(contents);
-  const [source] = tokenizerNames(names, 'tokenizer');
-  const [target = source] = tokenizerNames(names, 'target_tokenizer');
-  for (const [name, size] of [[source, 'vocab_size'], [target, 'target_vocab_size']]) {
-    let ids;
-    try {
-      ids = tokenizerIds(contents[name]);
-    } catch (error) {
-      throw wrong(`${name} must be a tokenizer. Received: ${error.message}`);
-    }
-    const fields = [size, 'pad_id', 'bos_id', 'eos_id'];
-    const received = fields.map((field) => metadata[field]);
-    const expected = [ids.size, ids.pad_id, ids.bos_id, ids.eos_id];
-    if (received.some((id, index) => id !== expected[index])) {
-      throw wrong(
-        `${FILE} and ${name} must agree on ${fields.join(', ')}. ` +
-          `Received: ${received.join(', ')}, and in the tokenizer ${expected.join(', ')}`,
-      );
-    }
+  const { source, target } = tokenizersOf(metadata);
+  const idsOfSource = idsOf(source, contents);
+  const idsOfTarget = target === source ? idsOfSource : idsOf(target, contents);
+  checkIds(metadata, source, 'vocab_size', idsOfSource);
+  checkIds(metadata, target, 'target_vocab_size', idsOfTarget);
+  checkPrefixes(metadata, [idsOfSource, idsOfTarget]);
+}
+
+function idsOf(name, contents) {
+  try {
+    return tokenizerIds(contents[name]);
+  } catch (error) {
+    throw wrong(`${name}: ${error.message}`);
   }
+}
+
+function checkIds(metadata, name, size, ids) {
+  const fields = [size, 'pad_id', 'bos_id', 'eos_id'];
+  const received = fields.map((field) => metadata[field]);
+  const expected = [ids.size, ids.pad_id, ids.bos_id, ids.eos_id];
+  if (received.every((id, index) => id === expected[index])) return;
+  throw wrong(
+    `${FILE} and ${name} must agree on ${fields.join(', ')}. ` +
+      `Received: ${received.join(', ')}, and in the tokenizer ${expected.join(', ')}`,
+  );
+}
+
+/** A field that would be empty is left out. */
+function checkPrefixes(metadata, sides) {
+  const dumped = (prefixes) =>
+    JSON.stringify(Object.fromEntries(PREFIXES.map((name, index) => [name, prefixes[index]])));
+  const received = dumped(PREFIXES.map((name) => metadata[name]));
+  const expected = dumped(sides.map(({ prefix_ids: ids }) => (ids.length ? ids : undefined)));
+  if (received === expected) return;
+  throw wrong(
+    `${FILE} and the tokenizers must agree on ${PREFIXES.join(' and ')}. ` +
+      `Received: ${received}, and in the tokenizers ${expected}`,
+  );
 }

@@ -22,8 +22,8 @@ export interface FetchedFile {
 }
 
 /**
- * Where files come from: the address of their folder (in Node a path, too), their bytes by name, or
- * a function that gives them.
+ * Where files come from: the address of their folder (in Node a string without a scheme is a path),
+ * their bytes by name, or a function that gives them.
  */
 export type Source =
   | string

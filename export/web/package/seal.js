@@ -1,14 +1,14 @@
 // The checksum that metadata hold of themselves: check_seal of keras_transformer_runner/integrity.py.
 
+import { TOKEN } from './record.js';
 import { sha256 } from './sha256.js';
 
 const FIELD = 'record_sha256';
-const TOKEN = /[{}[\]:,]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}[\]:,"]+/g;
 
 /**
- * Whether a JSON object, as its file has it, is what the export wrote. Older ones say nothing.
+ * Whether a record that `parseRecord` takes is what the export wrote. Older ones say nothing.
  *
- * @param {string} text
+ * @param {string} text as its file has it
  */
 export async function isSealed(text) {
   const { fields, dumped } = recordOf(text);
@@ -55,8 +55,14 @@ function recordOf(text) {
 }
 
 function dumpedFields(fields, left) {
-  const names = [...fields.keys()].filter((name) => name !== left).sort();
+  const names = [...fields.keys()].filter((name) => name !== left).sort(byCodePoints);
   return `{${names.map((name) => `${dumpedText(name)}: ${fields.get(name)}`).join(', ')}}`;
+}
+
+function byCodePoints(first, second) {
+  const [a, b] = [first, second].map((name) => Array.from(name, (each) => each.codePointAt(0)));
+  const place = a.findIndex((point, index) => point !== b[index]);
+  return place < 0 ? a.length - b.length : a[place] - (b[place] ?? -1);
 }
 
 /** ASCII alone. */

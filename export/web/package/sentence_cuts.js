@@ -10,6 +10,7 @@ const WIDE_MARKS = '、，；：。！？';
 const CLOSERS = '」』）】》〉”’'; // behind a mark
 const WESTERN_CLOSERS = `${CLOSERS}"')]»`; // of which some open too, where there is no white space
 const NOT_FIRST = `${WIDE_MARKS}${CLOSERS}…`;
+let clusters;
 
 /**
  * Yields a sentence without white space at its ends in parts that fit: joined they are the sentence.
@@ -36,7 +37,7 @@ export function* fittingParts(sentence, fits) {
 
 /** How many characters of at least two come before the cut. */
 function bestPlace(characters) {
-  for (const places of [behindMarks, beforeWhite, betweenClusters]) {
+  for (const places of [behindMarks, beforeWhite, aroundMiddle]) {
     const place = nearestToMiddle(places(characters), characters.length);
     if (place) return place;
   }
@@ -62,13 +63,18 @@ function* beforeWhite(characters) {
   }
 }
 
-function* betweenClusters(characters) {
+/** The ends of the grapheme cluster in the middle: no other is nearer to it. */
+function* aroundMiddle(characters) {
+  const middle = Math.floor(characters.length / 2);
   const text = characters.join('').replace(/\p{Surrogate}/gu, '\ufffd');
-  let place = 0;
-  for (const { segment } of new Intl.Segmenter('en').segment(text)) {
-    if (place) yield place;
-    place += Array.from(segment).length;
-  }
+  const unit = characters.slice(0, middle).join('').length;
+  clusters ??= new Intl.Segmenter('en');
+  // To go through all segments would copy the text for each.
+  const { index, segment } = clusters.segment(text).containing(unit);
+  const begin = middle - Array.from(text.slice(index, unit)).length;
+  const end = begin + Array.from(segment).length;
+  if (begin) yield begin;
+  if (end < characters.length) yield end;
 }
 
 function nearestToMiddle(places, size) {

@@ -14,6 +14,7 @@ const CAPITAL = /\p{Lu}$/u;
 const ORDINAL = /(?:[0-9]{1,2}|[IVX]{1,5})$/;
 const LETTER_BEFORE = /[\p{L}\p{M}\p{N}]$/u;
 const LONGEST_WORD = 80; // UTF-16 units: beyond any abbreviation
+const WINDOW = 2000; // UTF-16 units
 // Between these stands no space: CJK and the full-width forms.
 const WIDE = `${WHITE}\\u2E80-\\uA4CF\\uF900-\\uFAFF\\uFE30-\\uFE4F\\uFF00-\\uFF65\\u{20000}-\\u{3FFFF}`;
 const ENDS_WIDE = new RegExp(`[${WIDE}]$`, 'u');
@@ -58,6 +59,13 @@ export function splitText(text, language = '', fits = () => true) {
  * @throws {TranslatorError} if they are not as many as the sentences
  */
 export function joinText(gaps, translations) {
+  if (!Array.isArray(gaps) || !Array.isArray(translations)) {
+    throw new TranslatorError(
+      'argument',
+      '`gaps` and `translations` must be arrays of strings. ' +
+        `Received: ${typeof gaps} and ${typeof translations}`,
+    );
+  }
   if (translations.length !== gaps.length - 1) {
     throw new TranslatorError(
       'argument',
@@ -127,13 +135,31 @@ function makeRules(code) {
 function* sentenceEnds(line, rules) {
   let begin = startOfContent(line);
   const wellFormed = line.replace(/\p{Surrogate}/gu, '\ufffd');
-  for (const { index, segment } of rules.segmenter.segment(wellFormed)) {
+  for (const { index, segment } of segmentsOf(wellFormed, rules.segmenter)) {
     if (GOES_ON.test(segment)) continue;
     let place = index;
     while (place > begin && OPENS.test(line[place - 1])) place -= 1; // an opening quotation mark
     if (place <= begin || areJoined(line, begin, place, rules)) continue;
     yield place;
     begin = startOfContent(line, place);
+  }
+}
+
+/**
+ * Yields what a segmenter finds in a line. It gets a window at a time, as engines copy all of a text
+ * for each segment. The rule sees no text before a segment, and behind it none beyond the next one,
+ * so that the last two of a window may be others in the whole line.
+ */
+function* segmentsOf(line, segmenter) {
+  let begin = 0;
+  let size = WINDOW;
+  while (begin < line.length) {
+    const isLast = begin + size >= line.length;
+    const found = [...segmenter.segment(line.slice(begin, begin + size))];
+    const whole = isLast ? found : found.slice(0, -2);
+    for (const { index, segment } of whole) yield { index: begin + index, segment };
+    size = whole.length ? WINDOW : 2 * size;
+    begin += whole.reduce((sum, { segment }) => sum + segment.length, 0);
   }
 }
 

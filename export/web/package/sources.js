@@ -5,6 +5,7 @@ import { sha256 } from './sha256.js';
 
 const RULE =
   'must be the address of a folder, a Map of the bytes of its files, or a function that gives them';
+const SCHEME = /^[a-z][a-z0-9+.-]+:/i; // C: is a drive
 
 /**
  * Reads files: `read(name, {advance, again})` gives the bytes, `{response}` instead where a
@@ -52,7 +53,7 @@ function folderUrl(source, what) {
     throw new TranslatorError('argument', `\`${what}\` ${RULE}. Received: ${typeof source}`);
   }
   try {
-    const url = new URL(source, globalThis.location?.href ?? workingFolder());
+    const url = pathUrl(source) ?? new URL(source, globalThis.location?.href);
     if (!url.pathname.endsWith('/')) url.pathname += '/';
     return url;
   } catch (error) {
@@ -62,10 +63,10 @@ function folderUrl(source, what) {
   }
 }
 
-/** In Node, where an address can be a path. */
-function workingFolder() {
-  const { pathToFileURL } = globalThis.process?.getBuiltinModule?.('node:url') ?? {};
-  return pathToFileURL && `${pathToFileURL(globalThis.process.cwd())}/`;
+/** In Node, where there is no page, of a string without a scheme: it is a path, whatever is in it. */
+function pathUrl(source) {
+  if (source instanceof URL || SCHEME.test(source) || globalThis.location) return undefined;
+  return globalThis.process?.getBuiltinModule?.('node:url')?.pathToFileURL(source);
 }
 
 async function contentOf(given, name, options) {

@@ -1,12 +1,8 @@
-// The number of ids of a tokenizer's file, and its special ones, as load_tokenizer has them in Python.
+// The ids of a tokenizer's file, as load_tokenizer has them in Python.
 
-const SPECIAL = { pad_id: 0, bos_id: 2, eos_id: 3 }; // of the tables, unk being 1
-const SPECIAL_OF_BYT5 = { pad_id: 0, bos_id: 0, eos_id: 1 };
-const TABLES = {
-  bytes: () => 256,
-  characters: ({ characters }) => Array.from(characters).length,
-  vocabulary: ({ words }) => words.length,
-};
+import { TranslatorError } from './errors.js';
+import { checkPrefix, isTable, parseTable } from './tables.js';
+
 // Of sentencepiece_model.proto: ModelProto's fields and, by our names, TrainerSpec's.
 const PIECES = 1;
 const TRAINER_SPEC = 2;
@@ -16,20 +12,15 @@ const NAMES = {
   eos_id: { field: 47, piece: '</s>' },
   pad_id: { field: 48, piece: '<pad>' },
 };
+const PREFIX_TAG = [0xda, 0xa8, 0x02]; // of field 4747, before all else: the prefix ids
 
 /**
  * @param {Uint8Array} bytes
- * @returns {{size: number, pad_id: number, bos_id: number, eos_id: number}}
- * @throws {Error} if it is no tokenizer
+ * @returns {{size: number, pad_id: number, bos_id: number, eos_id: number, prefix_ids: number[]}}
+ * @throws {TranslatorError} if it is no tokenizer
  */
 export function tokenizerIds(bytes) {
-  if (bytes[0] !== 0x7b) return ofSentencePiece(bytes);
-  const fields = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
-  if (fields.format !== 1 || !Object.hasOwn(TABLES, fields.type)) {
-    throw new Error(`format=${fields.format}, type=${fields.type}`);
-  }
-  const special = fields.layout === 'byt5' ? SPECIAL_OF_BYT5 : SPECIAL;
-  return { size: fields.vocab_size ?? TABLES[fields.type](fields) + 4, ...special };
+  return isTable(bytes) ? parseTable(bytes) : ofSentencePiece(bytes);
 }
 
 function ofSentencePiece(bytes) {
@@ -43,37 +34,59 @@ function ofSentencePiece(bytes) {
       if (trained.has(named)) names[id] = textOf(trained.get(named));
     }
   }
-  if (!pieces.length) throw new Error('no pieces');
+  if (!pieces.length) throw wrong('no pieces');
   const ids = Object.fromEntries(Object.entries(names).map(([id, name]) => [id, pieces.indexOf(name)]));
   if (ids.bos_id < 0) ids.bos_id = ids.pad_id;
-  return { size: pieces.length, ...ids };
+  const found = { size: pieces.length, ...ids, prefix_ids: prefixOf(bytes) };
+  checkPrefix(found.prefix_ids, found);
+  return found;
+}
+
+function prefixOf(bytes) {
+  if (!PREFIX_TAG.every((byte, index) => bytes[index] === byte)) return [];
+  const [[, packed]] = messageFields(bytes);
+  const reader = protobufReader(packed);
+  const ids = [];
+  while (reader.hasMore()) ids.push(reader.varint());
+  return ids;
 }
 
 /** Yields the number and the value of each field of a protobuf message. */
 function* messageFields(bytes) {
+  const { hasMore, varint, part } = protobufReader(bytes);
+  while (hasMore()) {
+    const tag = varint();
+    const kind = tag % 8;
+    const read = { 0: varint, 1: () => part(8), 2: () => part(varint()), 5: () => part(4) }[kind];
+    if (!read) throw wrong(`a protobuf with a field of kind ${kind}`);
+    yield [Math.floor(tag / 8), read()];
+  }
+}
+
+function protobufReader(bytes) {
   let at = 0;
+  const hasMore = () => at < bytes.length;
   const varint = () => {
     let value = 0;
     for (let shift = 1; ; shift *= 128) {
-      if (at >= bytes.length) throw new Error('a protobuf that ends early');
+      if (!hasMore()) throw wrong('a protobuf that ends early');
       const byte = bytes[at++];
       value += (byte & 127) * shift;
       if (byte < 128) return value;
     }
   };
   const part = (length) => {
-    if (at + length > bytes.length) throw new Error('a protobuf that ends early');
+    if (!(at + length <= bytes.length)) throw wrong('a protobuf that ends early');
     return bytes.subarray(at, (at += length));
   };
-  while (at < bytes.length) {
-    const tag = varint();
-    const kind = tag % 8;
-    const read = { 0: varint, 1: () => part(8), 2: () => part(varint()), 5: () => part(4) }[kind];
-    if (!read) throw new Error(`a protobuf with a field of kind ${kind}`);
-    yield [Math.floor(tag / 8), read()];
-  }
+  return { hasMore, varint, part };
 }
 
 function textOf(bytes) {
   return new TextDecoder().decode(bytes);
+}
+
+function wrong(received) {
+  const rule = "a tokenizer's file must be a serialized SentencePiece model";
+  return new TranslatorError('folder', `${rule}. Received: ${received}`);
 }

@@ -1,23 +1,21 @@
 // Text to ids and back, as keras_transformer_runner.tokenizers does it in Python: same ids, same text.
 
-import { TranslatorError } from './errors.js';
+import { isTable, parseTable, SPACE } from './tables.js';
 
-const SPECIAL_IDS = 4; // pad 0, unk 1, bos 2, eos 3
-const UNK = 1;
 const UNKNOWN = '⁇';
-// What Python's bytes.split() and bytes.strip() take for white space.
-const SPACES = /[ \t\n\r\v\f]+/;
-const OUTER_SPACES = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g;
+const SPACES = new RegExp(`${SPACE}+`);
+const IS_SPACE = new RegExp(SPACE);
+const KINDS = { bytes: bytesTokenizer, characters: characterTokenizer, vocabulary: wordTokenizer };
 
 /**
  * @param {Uint8Array} bytes a tokenizer's file: SentencePiece's `.model`, or `.json`
  * @param {number[]} prefix ids before every text but an empty one, such as a language's
  * @returns {Promise<{encode: (text: string) => number[], decode: (ids: number[]) => string}>}
  *     `decode` takes no special ids but unk, and drops what a row has of the prefix at its start
- * @throws {TranslatorError} if it is of an unknown kind
+ * @throws {import('./errors.js').TranslatorError} if it is a table that is wrong
  */
 export async function loadTokenizer(bytes, prefix = []) {
-  const tokenizer = bytes[0] === 0x7b ? fromFields(bytes) : await sentencePiece(bytes);
+  const tokenizer = isTable(bytes) ? tableTokenizer(bytes) : await sentencePiece(bytes);
   return {
     encode: (text) => {
       const ids = tokenizer.encode(withoutSurrogates(text));
@@ -45,23 +43,12 @@ async function sentencePiece(bytes) {
   };
 }
 
-const KINDS = { bytes: bytesTokenizer, characters: characterTokenizer, vocabulary: wordTokenizer };
-
-function fromFields(bytes) {
-  const fields = JSON.parse(new TextDecoder().decode(bytes));
-  if (fields.format !== 1 || !Object.hasOwn(KINDS, fields.type)) {
-    throw new TranslatorError(
-      'folder',
-      `a tokenizer's file must have format 1 and one of the types ${Object.keys(KINDS)}. ` +
-        `Received: format=${fields.format}, type=${fields.type}`,
-    );
-  }
-  return KINDS[fields.type](fields);
+function tableTokenizer(bytes) {
+  const table = parseTable(bytes);
+  return KINDS[table.type](table);
 }
 
-function bytesTokenizer({ layout }) {
-  // ByT5's special ids are pad 0, eos 1, unk 2.
-  const [first, unk] = layout === 'byt5' ? [3, 2] : [SPECIAL_IDS, UNK];
+function bytesTokenizer({ first, unk_id: unk }) {
   const unknown = new TextEncoder().encode(UNKNOWN);
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   const bytesOf = (id) => {
@@ -74,30 +61,35 @@ function bytesTokenizer({ layout }) {
   };
 }
 
-function characterTokenizer({ characters }) {
-  const entries = Array.from(characters); // code points, not UTF-16 units
-  return table(entries, entries, UNKNOWN, (text) => Array.from(strip(text)));
+function characterTokenizer(table) {
+  return entryTokenizer(table, table.entries, UNKNOWN, (text) => Array.from(strip(text)));
 }
 
-function wordTokenizer({ words, joiner }) {
+function wordTokenizer(table) {
+  const { entries, joiner } = table;
   const surface = (word) =>
     joiner && word.endsWith(joiner) ? word.slice(0, -joiner.length) : `${word} `;
   const split = (text) => text.split(SPACES).filter((word) => word !== '');
-  const tokenizer = table(words, words.map(surface), surface(UNKNOWN), split);
+  const tokenizer = entryTokenizer(table, entries.map(surface), surface(UNKNOWN), split);
   return {
     encode: tokenizer.encode,
     decode: (ids) => tokenizer.decode(ids).replace(/ $/, ''),
   };
 }
 
-function table(entries, surfaces, unknown, split) {
-  const ids = new Map(entries.map((entry, index) => [entry, index + SPECIAL_IDS]));
+function entryTokenizer({ entries, first, unk_id: unk }, surfaces, unknown, split) {
+  const ids = new Map(entries.map((entry, index) => [entry, first + index]));
   return {
-    encode: (text) => split(text).map((entry) => ids.get(entry) ?? UNK),
-    decode: (row) => row.map((id) => (id === UNK ? unknown : surfaces[id - SPECIAL_IDS])).join(''),
+    encode: (text) => split(text).map((entry) => ids.get(entry) ?? unk),
+    decode: (row) => row.map((id) => (id === unk ? unknown : surfaces[id - first])).join(''),
   };
 }
 
+/** From both ends: a regular expression would try white space within again and again. */
 function strip(text) {
-  return text.replace(OUTER_SPACES, '');
+  let start = 0;
+  let end = text.length;
+  while (start < end && IS_SPACE.test(text[start])) start += 1;
+  while (end > start && IS_SPACE.test(text[end - 1])) end -= 1;
+  return text.slice(start, end);
 }

@@ -2,6 +2,7 @@
 
 import { checkFixedLengths, MODEL, readFolder, tokenizersOf } from './device_folder.js';
 import { TranslatorError } from './errors.js';
+import { checkOptions } from './options.js';
 import { compileModel, runModel, startRuntime } from './runtime.js';
 import { joinText, splitText } from './sentences.js';
 import { readerOf } from './sources.js';
@@ -24,7 +25,9 @@ export class Translator {
    * @returns {Promise<Translator>}
    * @throws {TranslatorError}
    */
-  static async open(source, { assets, onProgress = () => {}, signal } = {}) {
+  static async open(source, options = {}) {
+    checkOptions(options);
+    const { assets, onProgress = () => {}, signal } = options;
     signal?.throwIfAborted();
     const read = readerOf(source, 'source', signal);
     const runtime = startRuntime(assets);
@@ -73,12 +76,15 @@ export class Translator {
   }
 
   /** One sentence -> its translation. */
-  async translate(text, options) {
+  async translate(text, options = {}) {
+    checkOptions(options);
     return this.decode(await this.translateIds(this.encode(text), options));
   }
 
   /** A text of any length -> its translation, every line break and space between sentences kept. */
-  async translateText(text, { language, signal } = {}) {
+  async translateText(text, options = {}) {
+    checkOptions(options);
+    const { language, signal } = options;
     const { sentences, gaps } = this.splitText(text, { language });
     const translations = [];
     for (const sentence of sentences) {
@@ -89,9 +95,10 @@ export class Translator {
   }
 
   /** The sentences of a text, each short enough for the model, and what lies between them. */
-  splitText(text, { language } = {}) {
+  splitText(text, options = {}) {
+    checkOptions(options);
     this.#checkOpen();
-    return splitText(text, language, (sentence) => this.#fits(sentence));
+    return splitText(text, options.language, (sentence) => this.#fits(sentence));
   }
 
   /** The ids of one sentence, as `translateIds` takes them. */
@@ -121,7 +128,8 @@ export class Translator {
   }
 
   /** Ids of one sentence, EOS at the end -> ids of its translation, without EOS and pads. */
-  async translateIds(sourceIds, { signal } = {}) {
+  async translateIds(sourceIds, options = {}) {
+    checkOptions(options);
     this.#checkOpen();
     const { vocab_size: size, pad_id: pad, eos_id: eos, lengths } = this.metadata;
     this.#checkIds(sourceIds, size);
@@ -130,7 +138,7 @@ export class Translator {
     const fitting = lengths.find(({ source_length: most }) => sourceIds.length <= most);
     const row = new Int32Array(fitting.source_length).fill(pad);
     row.set(sourceIds);
-    const ids = Array.from(await this.#inTurn(row, fitting.signature, signal));
+    const ids = Array.from(await this.#inTurn(row, fitting.signature, options.signal));
     const end = ids.indexOf(eos);
     return ids.slice(0, end < 0 ? ids.length : end).filter((id) => id !== pad);
   }

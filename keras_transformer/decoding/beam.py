@@ -14,7 +14,7 @@ from keras_transformer.typing import Tensor
 LENGTH_NORMALIZATIONS = ("gnmt", "power")
 STOPPING = ("exact", "current_length", "first_finished")
 CANDIDATES = ("separate", "joint")
-_LARGEST_PENALTY = 10  # 4,096 tokens to its power are a float32
+_LARGEST_PENALTY = 5  # scores of thousands of tokens stay far within float32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class BeamSearch(SearchOptions):
 
     Attributes:
         beam_size: Hypotheses K that stay alive.
-        length_penalty: Exponent, from -10 to 10; 0 for none.
+        length_penalty: Exponent, from -5 to 5; 0 for none.
         length_normalization: What has this exponent: `"gnmt"`, (5 + length) / 6; or `"power"`,
             the length itself, as Hugging Face, Marian and CTranslate2 have it.
         n_best: Number of hypotheses that are returned, at most `beam_size`.

@@ -72,8 +72,10 @@ def check_told(name, ids, config):
 def check_no_bos(name, ids, config):
     """Raises ValueError if a row is known to begin with BOS, which the search puts before it."""
     values = known_values(ids)
-    if values is not None and config.bos_id not in (config.pad_id, config.eos_id):
+    if values is not None and config.bos_id != config.pad_id:
         is_wrong = values[:, :1] == config.bos_id
+        if config.bos_id == config.eos_id:  # which may stand alone
+            is_wrong = is_wrong & (values[:, 1:2] != config.pad_id).any(axis=1, keepdims=True)
         _refuse(name, "begin without BOS, which is added", values, is_wrong)
 
 

@@ -153,8 +153,7 @@ def generate(
 
     Raises:
         ValueError: as `decode`; if a prompt is known to begin with BOS, or to have EOS before its
-            end; or if the strategy has a
-            coverage penalty.
+            end; or if the strategy has a coverage penalty.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)

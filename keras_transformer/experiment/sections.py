@@ -353,15 +353,15 @@ class DecodingSection:
                 '`beam_size` above 1 is for `strategy` "beam". Received: '
                 f"beam_size={self.beam_size}, strategy={self.strategy!r}"
             )
-        for name, options in self.OF_SEARCH.items():
-            given = [option for option in options if getattr(self, option) is not None]
-            # Alone these change nothing: `--beam-size` may come later.
-            given = [option for option in given if option not in self.OF_LENGTH]
-            given = [option for option in given if option not in self.OF_SEARCH[self.search_name]]
-            if given:
+        # Alone those of the length change nothing: `--beam-size` may come later.
+        fitting = (*self.OF_SEARCH[self.search_name], *self.OF_LENGTH)
+        for option in {each: None for options in self.OF_SEARCH.values() for each in options}:
+            value = getattr(self, option)
+            if option not in fitting and value is not None and (option, value) != ("n_best", 1):
+                owners = [name for name, options in self.OF_SEARCH.items() if option in options]
                 raise ValueError(
-                    f"`{given[0]}` is for `strategy` {name!r}. Received: "
-                    f"{given[0]}={getattr(self, given[0])!r}, strategy={self.search_name!r}"
+                    f"`{option}` is for `strategy` {' or '.join(map(repr, owners))}. Received: "
+                    f"{option}={value!r}, strategy={self.search_name!r}"
                 )
 
     @property
@@ -372,6 +372,8 @@ class DecodingSection:
     def with_changes(self, **changes: Any) -> "DecodingSection":
         """The section with other values; `None` changes none."""
         changes = {name: value for name, value in changes.items() if value is not None}
+        if "beam_size" in changes and self.n_best is not None:
+            changes = {"n_best": min(self.n_best, changes["beam_size"]), **changes}
         if "beam_size" in changes and "strategy" not in changes and self.strategy != "sampling":
             changes["strategy"] = None  # which presets and imported runs name: the size chooses it
             if changes["beam_size"] == 1:

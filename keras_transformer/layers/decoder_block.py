@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_choice
@@ -51,7 +52,7 @@ class DecoderBlock(TransformerBlock):
         attention_mask: Boolean, (B, T, T) or broadcastable, beside the causal mask, which is
             always on.
         memory_mask: Boolean, the source's padding (B, S), or (B, T, S) or broadcastable; True =
-            attend. Keras' implicit mask of `memory` when `None`.
+            attend. Keras' implicit mask of `memory` is combined with it.
         attention_bias: Additive mask of self-attention, (B, T, T) or (B, N, T, T).
         position_bias: (N, 2T - 1) bias of self-attention by distance, or `None`.
         padding_mask: Boolean (B, T), True at real tokens: those that batch normalization counts.
@@ -317,6 +318,9 @@ class DecoderBlock(TransformerBlock):
 
 def _with_queries(memory_mask, memory):
     """Padding (B, S) of the memory as (B, 1, S); another mask, or `None`, as it is."""
-    if memory_mask is None or len(ops.shape(memory_mask)) != 2:
+    if memory_mask is None:
+        return None
+    shape = memory_mask.shape if hasattr(memory_mask, "shape") else np.shape(memory_mask)
+    if len(shape) != 2:
         return memory_mask
     return ops.expand_dims(checked_padding("memory_mask", memory_mask, memory), 1)

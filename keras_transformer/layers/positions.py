@@ -58,7 +58,7 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
         first_position: Position of the first token, an integer or a scalar int tensor; the
             number of tokens already decoded when tokens come one by one.
         positions: (B, T) or (T,) integers, the position of each token, where they do not just
-            count up; `None` where they do.
+            count up; `None` where they do. In a graph, one that is not whole makes its row NaN.
 
     Returns:
         (B, T, D) in the compute dtype; the sum is rounded to it once.
@@ -87,10 +87,11 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
             counted = first_position + _counted(length, first_position)
             encoding = sinusoidal_encoding(counted, dim, self.layout)
         else:
-            positions = _checked_positions(positions, inputs)
+            positions, is_whole = _checked_positions(positions, inputs)
             encoding = sinusoidal_encoding(ops.reshape(positions, (-1,)), dim, self.layout)
-            if len(positions.shape) == 2:
-                encoding = ops.reshape(encoding, ops.shape(inputs))
+            encoding = ops.reshape(encoding, (*ops.shape(positions), dim))
+            if is_whole is not None:
+                encoding = ops.where(ops.expand_dims(is_whole, -1), encoding, float("nan"))
         return ops.cast(ops.cast(inputs, "float32") + encoding, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
@@ -157,14 +158,16 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
         self, inputs: Tensor, first_position: int | Tensor = 0, positions: Tensor | None = None
     ) -> Tensor:
         # A position that is a tensor comes from a search, which counts from 0.
-        may_be_negative = positions is not None
+        may_be_negative, is_whole = positions is not None, None
         if positions is None:
             may_be_negative = isinstance(first_position, int) and first_position < 0
             self._check(inputs.shape[1], first_position)
             positions = first_position + _counted(ops.shape(inputs)[1], first_position)
         else:
-            positions = _checked_positions(positions, inputs)
+            positions, is_whole = _checked_positions(positions, inputs)
         known = positions < self.max_positions
+        if is_whole is not None:
+            known = ops.logical_and(known, is_whole)
         places = ops.minimum(positions, self.max_positions - 1)
         if may_be_negative:
             known, places = ops.logical_and(known, positions >= 0), ops.maximum(places, 0)
@@ -199,7 +202,9 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
 
 
 def _checked_positions(positions, inputs):
-    """Positions (T,) or (B, T) of inputs (B, T, D), as integers.
+    """Positions (T,) or (B, T) of inputs (B, T, D), and which are whole; `None` of integers.
+
+    In floats, as `keras.Input` makes them by default, what is no int32 becomes 0.
 
     Raises:
         ValueError: if their shape is another, as far as sizes are known, or one is known to be no
@@ -212,11 +217,12 @@ def _checked_positions(positions, inputs):
             f"`positions` must have shape (T,) or (B, T), here {expected}. Received: shape={shape}"
         )
     if "float" not in dtype_name(positions):
-        return positions
+        return positions, None
     values = known_values(positions)
     if values is not None and (odd := values[values != np.round(values)]).size:
         raise ValueError(f"`positions` must be whole numbers. Received: {odd.flat[0]}")
-    return ops.cast(positions, "int32")
+    is_whole = ops.logical_and(positions == ops.floor(positions), ops.abs(positions) < 2.0**31)
+    return ops.cast(ops.where(is_whole, positions, 0.0), "int32"), is_whole
 
 
 def _counted(length, first_position):

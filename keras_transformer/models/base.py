@@ -32,10 +32,9 @@ class TransformerModel(
             raise ValueError(
                 f"`packed` is for a Transformer. Received: {type(self).__name__} with packed=True"
             )
+        self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.config = config
-        self._policy = keras.dtype_policies.get(policy or keras.config.dtype_policy())
-        self.dtype_policy = self._policy  # by which `compile` scales the loss
 
     @property
     def id_sizes(self) -> dict[str, int]:
@@ -46,6 +45,11 @@ class TransformerModel(
     @property
     def policy(self) -> keras.DTypePolicy:
         """The dtype policy of the layers."""
+        return self._policy
+
+    @property
+    def dtype_policy(self) -> keras.DTypePolicy:
+        """That of the layers too, by which `compile` scales the loss."""
         return self._policy
 
     def quantize(self, mode: Any = None, **kwargs: Any) -> None:

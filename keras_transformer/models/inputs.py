@@ -94,7 +94,12 @@ class CheckedInputs:
 def as_known_array(values):
     """Lists, and what has no dtype of its own but is an array, such as a DataFrame, as an array."""
     is_other = hasattr(values, "__array__") and not hasattr(values, "dtype")
-    return np.asarray(values) if is_other or isinstance(values, (list, tuple)) else values
+    if not is_other and not isinstance(values, (list, tuple)):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError("rows of ids must be of one length: fill them with pads") from error
 
 
 def _check_whole(what, value):

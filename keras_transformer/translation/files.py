@@ -61,6 +61,11 @@ class FileFormat:
                 "output then have, with the text at 'source'. "
                 f"Received: n_best={self.n_best}, format={self.format!r}"
             )
+        if self.format == "jsonl" and self.source_key == self._made_key:
+            raise ValueError(
+                "`source_key` must be another key than that which a translation gets. Received: "
+                f"source_key={self.source_key!r}"
+            )
         check_flag(whole_texts=self.whole_texts)
         if self.whole_texts:
             self._check_whole_texts()

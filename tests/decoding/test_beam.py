@@ -231,7 +231,7 @@ def test_greedy_is_a_beam_of_one_without_penalty():
         (dict(length_penalty=math.nan), "`length_penalty` must be a finite number. Received"),
         (
             dict(length_penalty=-1000),
-            "`length_penalty` must be from -10 to 10: powers beyond leave",
+            "`length_penalty` must be from -5 to 5: powers beyond leave",
         ),
         (dict(min_length=-1), "`min_length` must be an integer of at least 0. Received"),
         (dict(max_length=0), "`max_length` must be a positive integer. Received: max_length=0"),

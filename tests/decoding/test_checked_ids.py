@@ -123,5 +123,7 @@ def test_nothing_that_is_told_stands_behind_eos(language_model, search):
     found = array(generate(language_model, last, search).ids)
     np.testing.assert_array_equal(found[1], [5, EOS, *[PAD] * (found.shape[1] - 2)])
     config = toy_config(bos_id=EOS)  # GPT-2's way: a BOS before a prompt is an EOS
-    with pytest.raises(ValueError, match="EOS only as the last id of a row. Received: row 0, "):
+    for alone in ([[EOS]], [[EOS, PAD]]):
+        assert array(generate(LanguageModel(config), np.array(alone), search).ids)[0, 0] == EOS
+    with pytest.raises(ValueError, match="begin without BOS, which is added. Received: row 0, "):
         generate(LanguageModel(config), np.array([[EOS, 7]]), search)

@@ -196,7 +196,10 @@ def test_decoding_strategies(values, name, options):
         ({"strategy": "greedy", "beam_size": 2}, "`beam_size` above 1 is for `strategy` .beam."),
         ({"top_k": 3}, "`top_k` is for `strategy` 'sampling'. Received: top_k=3, strategy='greedy"),
         ({"strategy": "sampling", "coverage_penalty": 0.2}, "`coverage_penalty` is for `strategy`"),
-        ({"n_best": 2}, "`n_best` is for `strategy` 'beam'. Received: n_best=2, strategy='greedy'"),
+        (
+            {"n_best": 2},
+            "`n_best` is for `strategy` 'beam' or 'sampling'. Received: n_best=2, strategy='gr",
+        ),
         ({"beam_size": 3, "n_best": 0}, "`n_best` must be at least 1. Received: n_best=0"),
         ({"candidates": "joint"}, "`candidates` is for `strategy` 'beam'. Received: .*'joint'"),
         ({"beam_size": 3, "seed": 0}, "`seed` is for `strategy` 'sampling'"),
@@ -205,6 +208,14 @@ def test_decoding_strategies(values, name, options):
 def test_decoding_options_that_mean_nothing_together(values, message):
     with pytest.raises(ValueError, match=message):
         DecodingSection(**values)
+
+
+def test_fewer_beams_have_fewer_hypotheses():
+    section = DecodingSection(beam_size=4, n_best=4)
+    assert section.with_changes(beam_size=2).search().n_best == 2
+    assert section.with_changes(beam_size=1).search_name == "greedy"
+    assert section.with_changes(beam_size=6, n_best=5).search().n_best == 5
+    assert DecodingSection(n_best=1).search_name == "greedy"
 
 
 def test_an_experiment_without_a_corpus():

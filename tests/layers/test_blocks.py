@@ -194,8 +194,11 @@ def test_an_implicit_mask_of_the_source_is_read():
         expected = array(layer(INPUTS[:1], embedding(ids[:, :2])))
         for actual in (layer(INPUTS[:1], embedding(ids)), model([INPUTS[:1], ids])):
             np.testing.assert_allclose(array(actual), expected, atol=1e-6)
-    with_key = CrossAttention(N, H)(INPUTS[:1], embedding(ids), key=np.array(embedding(ids)))
-    assert with_key.shape == INPUTS[:1].shape
+    attention, states = CrossAttention(N, H), embedding(ids)
+    expected = array(attention(INPUTS[:1], states, key=array(states)))
+    for value, key in ((states[:, :2], states[:, :2]), (array(states), states)):
+        actual = array(attention(INPUTS[:1], value, key=key))
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_padding_of_the_memory_needs_no_axis_of_queries():
@@ -208,8 +211,18 @@ def test_padding_of_the_memory_needs_no_axis_of_queries():
     for name in ("value_mask", "key_mask"):
         actual = array(attention(INPUTS, memory, **{name: padding}))
         np.testing.assert_allclose(actual, expected)
-        seen = np.eye(T, dtype=bool)[None] | True
-        actual = array(attention(INPUTS, memory, attention_mask=seen, **{name: padding}))
-        np.testing.assert_allclose(actual, expected)
+        for seen in (np.tri(T, dtype=bool)[None], np.tri(T, dtype=bool)[None, None]):
+            both = array(attention(INPUTS, memory, attention_mask=seen & padding_of(seen, padding)))
+            actual = array(attention(INPUTS, memory, attention_mask=seen, **{name: padding}))
+            np.testing.assert_allclose(actual, both)
+            assert np.abs(both - expected).max() > 0.01
+    for lists in (padding.tolist(), padding[:, None, :].tolist()):
+        actual = array(block(INPUTS, memory, memory_mask=lists))
+        np.testing.assert_allclose(actual, array(block(INPUTS, memory, memory_mask=padding)))
     with pytest.raises(ValueError, match=r"`memory_mask` must have shape \(B, T\), here"):
         block(INPUTS, memory, memory_mask=padding[:, 1:])
+
+
+def padding_of(seen, padding):
+    """(B, S) padding with the axes of a mask (B, T, S) or (B, N, T, S)."""
+    return padding[(slice(None), *[None] * (seen.ndim - 2))]

@@ -1,5 +1,6 @@
 """Sinusoidal positions: the paper's table, any width, any length, distinct in any precision."""
 
+import keras
 import numpy as np
 import pytest
 from backend import array, dtype_of
@@ -85,3 +86,9 @@ def test_positions_of_any_dtype_are_whole(make, policy):
     np.testing.assert_array_equal(actual, expected)
     with pytest.raises(ValueError, match="`positions` must be whole numbers. Received: 1.5"):
         layer(inputs[:, :2], positions=np.array([0, 1.5]))
+    given = keras.Input((None, 6)), keras.Input((None,))
+    model = keras.Model(given, layer(given[0], positions=given[1]))
+    places = np.array([[0, 1.5, 2, np.nan, 3e9, 3]], "float32")
+    actual = model.predict([inputs[:, :6], places], verbose=0).astype("float32")
+    np.testing.assert_array_equal(np.isnan(actual).all(axis=2), [[0, 1, 0, 1, 1, 0]])
+    np.testing.assert_array_equal(actual[0, [0, 2, 5]], expected[0, [0, 2, 3]])

@@ -238,6 +238,8 @@ def test_a_key_of_the_callers_is_never_overwritten(tmp_path, n_best, key):
     rule = f"no line may have the key '{key}', which its translation gets. Received: .*in, line 2: "
     with pytest.raises(ValueError, match=rule):
         list(FileFormat(format="jsonl", n_best=n_best).read(tmp_path / "in"))
+    with pytest.raises(ValueError, match=f"`source_key` must be another key.*'{key}'"):
+        FileFormat(format="jsonl", n_best=n_best, source_key=key)
 
 
 def test_several_translations_have_scores(tmp_path):

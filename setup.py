@@ -78,7 +78,7 @@ EXTRAS = {
     "serve": SERVE,
     "docs": DOCS,
     # setuptools and build make the distributions that tests/test_packaging.py looks into.
-    "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "ruff<0.18", "mypy<3"]
+    "test": ["pytest>=8,<10", "pytest-xdist<4", "hypothesis<7", "pandas<4", "ruff<0.18", "mypy<3"]
     + ["build<2", "twine<8", "check-jsonschema<1"]
     + ["setuptools>=77.0.3,<81", "fonttools<5", "tf-keras<2.22", "protobuf<8", "packaging<27"]
     + ["nbclient<1", "nbformat<6", "ipykernel<8"]

@@ -114,6 +114,7 @@ def test_a_model_finds_its_encoder_and_its_padding():
     np.testing.assert_allclose(rank_residuals(model, both), expected, rtol=1e-5)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("residual", ["post", "pre"])
 @pytest.mark.parametrize(
     "make, depth",

@@ -54,6 +54,7 @@ def test_files_need_no_model(files, tmp_path, capsys):
     assert run(*(out / "translations").iterdir(), "--target", out / "references.txt") == 0
 
 
+@pytest.mark.slow
 def test_a_run_and_its_own_translations_are_equal(run_dir, files, tmp_path, capsys):
     *_, source, target = files
     translations = load_run(run_dir).translator().translate(source.read_text().splitlines())

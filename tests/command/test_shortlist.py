@@ -46,6 +46,7 @@ def test_it_is_learnt_checked_and_used(run, capsys):
     assert load_run(run).shortlist_fields == ()
 
 
+@pytest.mark.slow
 def test_a_file_is_not_continued_with_another_shortlist(run, tmp_path, monkeypatch, fails):
     from keras_transformer.translation import files
 

@@ -29,6 +29,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.quick(1)
 @needs_beam
 @pytest.mark.parametrize("compression", [None, "GZIP"])
 def test_the_folder_is_the_same(tmp_path, monkeypatch, compression):

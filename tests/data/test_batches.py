@@ -157,6 +157,7 @@ def test_no_thread_tunes_batches(make):
     assert batches.map(lambda *batch: batch).skip(1).options().autotune.enabled is False
 
 
+@pytest.mark.slow
 def test_the_order_depends_on_seed_and_epoch_alone():
     corpus = random_corpus()
 

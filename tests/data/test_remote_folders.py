@@ -67,6 +67,7 @@ def test_beam_writes_the_same_bytes(folder, local):
     assert contents(folder) == contents(local.folder)
 
 
+@pytest.mark.slow
 def test_batches_are_the_same(folder, local):
     prepare(PAIRS, BytesTokenizer(), folder, **OPTIONS)
     remote = open_corpus(folder + "/")

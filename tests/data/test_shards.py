@@ -102,6 +102,7 @@ def test_shapes_are_one_closed_set_for_all_shards(corpus, tokenizer):
     assert all(rows * length <= 64 for rows, length in shapes)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_sees_the_very_same_batches(corpus, tokenizer):
     count = batches_per_epoch(corpus, batch_tokens=64)
     options = {"batch_tokens": 64, "seed": 7}
@@ -119,6 +120,7 @@ def test_a_resumed_run_sees_the_very_same_batches(corpus, tokenizer):
     assert not same(listed(other), whole)
 
 
+@pytest.mark.slow
 def test_the_order_of_shards_changes_with_the_epoch(corpus, pairs, tokenizer):
     number = {pair: i for i, pair in enumerate(pairs, start=1)}
     orders = set()

@@ -108,6 +108,7 @@ def test_a_row_goes_on_while_a_longer_hypothesis_can_still_win(alpha, size, seed
     assert [ids for ids, _, _ in found] == [ids for ids, _ in expected]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_hypotheses_end_once_are_distinct_and_sorted(alpha):
     strategy = BeamSearch(beam_size=5, length_penalty=alpha, n_best=5)

@@ -96,7 +96,7 @@ def peaky_toy(seed):
     return model
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["separate", "joint"])
 def test_batch_mates_that_go_on_change_nothing(candidates):
     """A row that has ended waits for its mates, and reads no more of its source."""

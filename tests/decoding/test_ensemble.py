@@ -35,7 +35,7 @@ def test_one_member_is_that_member(strategy):
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_the_order_of_members_graphs_and_xla_change_nothing(strategy):
     ensemble, turned = Ensemble(members()), Ensemble(members()[::-1])

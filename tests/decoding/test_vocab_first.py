@@ -111,7 +111,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @tensorflow_only("JAX always compiles")
 @pytest.mark.parametrize(
     "strategy",

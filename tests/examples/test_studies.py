@@ -108,6 +108,7 @@ def test_batch_norm_suffers_where_lengths_vary(tmp_path, capsys):
     assert "trained on lengths 8 to 24" in capsys.readouterr().out
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("normalization", ["layer", "rms", "batch"])
 def test_only_batch_norm_has_two_modes(normalization):
     keras.utils.set_random_seed(0)

@@ -27,6 +27,7 @@ def compared(trained, tokenizer, live, texts, tmp_path_factory):
     return folder, made
 
 
+@pytest.mark.slow
 def test_a_mode_that_breaks_its_promise_is_refused(compared, live, texts):
     folder, made = compared
     assert made["modes"]["float32"]["refused"] == []

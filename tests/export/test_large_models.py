@@ -34,6 +34,7 @@ def test_a_file_beyond_2_gib_is_refused_before_any_work(trained, tokenizer, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_weights_beyond_2_gib_lie_behind_the_flatbuffer_on_the_way(
     trained, tokenizer, texts, tmp_path, monkeypatch
 ):

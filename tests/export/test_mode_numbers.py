@@ -100,6 +100,7 @@ def even(tokenizer):
     return made
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "mode, at_most",
     [
@@ -117,6 +118,7 @@ def test_logits_are_as_near_as_the_bits_allow(mode, at_most, even):
     assert error > 1e-5 or mode == "float32"
 
 
+@pytest.mark.slow
 def test_more_bits_are_nearer(even):
     order = ["float32", "float16", "int8_weight_only", "int8", "int8_full", "int4"]
     errors = [even.error(mode) for mode in order]
@@ -145,6 +147,7 @@ def large():
     return model, functools.cache(lambda mode: convert(module, mode, calibration))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("mode", list(MODES))
 def test_the_embedding_is_stored_once(mode, large):
     model, file = large

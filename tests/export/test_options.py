@@ -56,6 +56,7 @@ def marks(name):
     return () if name in QUICK else pytest.mark.slow if name in SLOW else pytest.mark.release
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXPORTED])
 def test_every_option_exports_to_both(name, tokenizer, texts, tmp_path):
     changes = {**OPTIONS[name]}

@@ -125,6 +125,7 @@ def test_the_strategy_is_exported(trained, tokenizer, texts):
     assert [text.decode() for text in answers.numpy()] == live.translate(texts)
 
 
+@pytest.mark.slow
 def test_a_frozen_model_exports_and_a_sample_may_hold_a_surrogate(
     trained, tokenizer, texts, tmp_path
 ):
@@ -253,6 +254,7 @@ if again:
 """
 
 
+@pytest.mark.slow
 def test_answers_in_a_process_that_has_tensorflow_only(
     saved_model, live, texts, odd_texts, run_json, tmp_path
 ):

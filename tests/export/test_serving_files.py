@@ -180,6 +180,7 @@ def test_the_most_target_tokens(trained, tokenizer):
     assert most(extra_length=4, max_length=5)["target_tokens"] == 5
 
 
+@pytest.mark.slow
 def test_saved_model_cli_reads_like_documentation(saved_model):
     script = (
         "import tensorflow_text; from tensorflow.python.tools.saved_model_cli import main; main()"
@@ -203,6 +204,7 @@ def test_saved_model_cli_reads_like_documentation(saved_model):
 # --- Ids only, and tokenizers that need nothing ---------------------------------------------
 
 
+@pytest.mark.slow
 def test_ids_only_needs_tensorflow_alone(trained, tokenizer, texts, tmp_path, run_json, live):
     report = export_saved_model(
         trained, tokenizer, tmp_path / "ids", samples=texts, ids_only=True, warmup_batch_sizes=(2,)
@@ -225,6 +227,7 @@ def test_ids_only_needs_tensorflow_alone(trained, tokenizer, texts, tmp_path, ru
         assert [tokenizer.decode(row) for row in found] == live.translate(texts[:5])
 
 
+@pytest.mark.slow
 def test_a_vocabulary_needs_tensorflow_alone():
     tokenizer = VocabularyTokenizer(["a", "b", "c@@"])
     config = TransformerConfig(

@@ -72,6 +72,7 @@ def calls(request, trained, tokenizer, texts):
         return whole, found()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", sorted(graphs.DESCRIPTIONS))
 def test_pieces_change_no_answer(calls, name):
     whole, pieces = (each[name] for each in calls)

@@ -88,6 +88,7 @@ def test_a_canary_is_promoted_and_taken_back_while_calls_run(fleet, capsys):
     assert f"{server.grpc}: version 2: AVAILABLE" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_steps_that_cannot_be_taken_change_nothing(fleet, capsys):
     before = fleet.file.read_text("utf-8")
     for step, message in (

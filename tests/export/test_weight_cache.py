@@ -91,6 +91,7 @@ def rows_of(runner, longest=40):
 # --- The same answers ----------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["device", "int8_device"])
 def test_translations(mode, request, weight_cache, texts, other_texts, odd_texts):
     path = request.getfixturevalue(mode).path
@@ -106,6 +107,7 @@ def test_translations(mode, request, weight_cache, texts, other_texts, odd_texts
     assert packed._interpreter is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 def test_hypotheses_and_scores(name, searches, weight_cache, texts, odd_texts):
     plain, packed = Runner(searches[name]), Runner(searches[name], weight_cache=weight_cache)
@@ -115,6 +117,7 @@ def test_hypotheses_and_scores(name, searches, weight_cache, texts, odd_texts):
         same_outputs(plain, packed, ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sequence", "token", "language"])
 def test_other_models(name, others, weight_cache):
     plain, packed = Runner(others[name]), Runner(others[name], weight_cache=weight_cache)

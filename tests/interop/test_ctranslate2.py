@@ -34,6 +34,7 @@ def make_model(tokenizer, **overrides):
     return randomise(Transformer(config), seed=5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -73,6 +73,7 @@ def logits(model, source, target):
     return np.asarray(model(inputs, training=False))[0]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_marians(kind, tmp_path):
     settings, arrays = write_folder(tmp_path / "model", KINDS[kind])
@@ -173,6 +174,7 @@ def test_a_student_exports_to_both_with_the_same_answers(imported, tmp_path):
     export_litert(model, tokenizer, tmp_path / "int8", mode="int8", **options)  # keeps its promise
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_yaml_beside_two_piece_models(tmp_path):
     """As OPUS-MT has it: joint ids, in another order than the models' own."""
     folder = tmp_path / "model"

@@ -118,7 +118,7 @@ def test_cross_attention_in_chunks(attention_chunk):
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("long", LONG.values(), ids=LONG)
 def test_dropout_is_on_in_training_at_its_rate(long):
     """Weights of 1 on values of 1: the mean output is 1 whatever is dropped, and it varies."""

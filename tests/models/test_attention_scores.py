@@ -20,6 +20,7 @@ S, T = 7, 5
 DEEP = dict(encoder_layers=2, decoder_layers=3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "changes", [dict(), dict(attention_chunk=2), dict(attention_window=3), dict(residual="pre")],
     ids=str,

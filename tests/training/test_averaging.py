@@ -39,6 +39,7 @@ def test_average_of_large_half_precision_weights_is_finite(tmp_path):
         assert file["weight"][0] == 65504.0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16", "float64"])
 def test_average_of_any_dtype_is_the_mean_of_all_files(dtype, tmp_path):
     def new(seed):

@@ -102,6 +102,7 @@ def straight(tmp_path):
     return state(model), history
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 9, 14])
 def test_resumed_equals_never_killed(tmp_path, straight, steps):
     with pytest.raises(Killed):
@@ -128,6 +129,7 @@ def test_resumed_would_differ_without_the_seeds_of_dropout(tmp_path, straight, m
     assert not equal(state(model), straight[0])
 
 
+@pytest.mark.slow
 def test_learning_rate_goes_on(tmp_path):
     with pytest.raises(Killed):
         fit(make_model(), tmp_path, KillAfter(7))

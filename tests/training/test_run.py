@@ -220,6 +220,7 @@ def test_resumed_in_a_new_process_after_sigkill(toy, tmp_path, repo_root):
     assert_same_run(tmp_path / "killed", tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_killed_after_the_last_step_only_finishes(finished, toy, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     for name in ("model.keras", "run.json"):  # the first runs had no record

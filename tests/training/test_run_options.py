@@ -128,6 +128,7 @@ def test_each_side_has_its_vocabulary(everything):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bytes", pytest.param("characters", marks=pytest.mark.slow)])
 def test_other_kinds_of_tokenizers_train(tmp_path, kind):
     described = experiment(
@@ -146,6 +147,7 @@ def test_other_kinds_of_tokenizers_train(tmp_path, kind):
     assert run.translator().translate([""]) == [""]
 
 
+@pytest.mark.slow
 def test_training_stops_without_progress(tmp_path, monkeypatch):
     described = experiment(
         tmp_path / "data",
@@ -221,6 +223,7 @@ def test_options_that_mean_nothing_are_refused(fields, message):
         Experiment.from_dict(values)
 
 
+@pytest.mark.slow
 def test_batch_figures_do_not_hide_a_divergence(tmp_path):
     described = experiment(tmp_path / "data", {"training.learning_rate_scale": "1e30"})
     with pytest.raises(ValueError, match="training has diverged"):
@@ -260,6 +263,7 @@ def test_pairs_beyond_the_last_bucket_are_left_out_and_counted(tmp_path, capsys)
     assert len(again.valid) == len(whole.valid)
 
 
+@pytest.mark.slow
 def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path, capsys):
     options = {
         "model.positions": "learned",

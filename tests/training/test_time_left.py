@@ -130,6 +130,7 @@ def test_words(seconds, text):
     assert in_words(seconds) == text
 
 
+@pytest.mark.slow
 def test_a_run_says_it_between_its_epochs(toy, tmp_path, capsys):
     overrides = {"training.max_epochs": "2", "training.save_every_steps": "1000"}
     train(Experiment.load(toy, overrides), tmp_path / "run")

@@ -133,7 +133,7 @@ class AttentionMask:
         if visible is not None:
             visible = ops.expand_dims(visible, (0, 1))
         bias = _rows(with_heads(self.bias), rows)
-        if self.position_bias is not None:
+        if self.position_bias is not None and self.position_bias.shape[1] != 0:
             shift = (ops.shape(self.position_bias)[1] - 1) // 2  # T - 1
             index = ops.clip(offsets(query_positions, key_positions) + shift, 0, 2 * shift)
             bias_1NTS = ops.expand_dims(ops.take(self.position_bias, index, axis=1), 0)

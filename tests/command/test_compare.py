@@ -73,6 +73,7 @@ def test_a_run_and_its_own_translations_are_equal(run_dir, files, tmp_path, caps
     assert f"= {figures['systems']['run']['value']:.2f}" in line
 
 
+@pytest.mark.slow
 def test_all_that_can_be_wrong_is_known_before_anything_translates(
     fails, run_dir, files, tmp_path, monkeypatch
 ):

@@ -51,6 +51,7 @@ def test_a_card_that_somebody_wrote_is_not_replaced(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_figures(compared, trained, texts):
     folder, made = compared
     assert json.loads((folder / "report.json").read_text(encoding="utf-8")) == json.loads(

@@ -100,7 +100,7 @@ def even(tokenizer):
     return made
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode, at_most",
     [

@@ -123,6 +123,7 @@ def test_a_text_as_long_as_the_positions(tokenizer):
     np.testing.assert_allclose(found["probabilities"][:2], owner.probabilities(texts), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_classes_of_tokens(served, models, tokenizer):
     _, _, signatures = served["tokens"]
     found = called(signatures["serving_default"], text=["abc", "", "b a d", TOO_LONG])

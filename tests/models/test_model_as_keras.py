@@ -104,6 +104,7 @@ def test_config_keeps_the_policy(policy):
     assert rebuilt.get_layer("decoder_0").compute_dtype == policy.removeprefix("mixed_")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("way", ["argument", "global"])
 def test_half_precision_scales_the_loss_and_goes_on_when_loaded(way, tmp_path):
     if way == "global":

@@ -66,6 +66,7 @@ def test_rows_of_the_table(changes, published):
     assert abs(millions(count("base", 41_000, **changes)) - published) <= 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "published"),
     [row for row in ROWS.values() if "model_dim" not in row[0]],

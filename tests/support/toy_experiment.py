@@ -1,6 +1,9 @@
 """A corpus and an experiment of toy size, for tests of training and of the command line."""
 
+import json
 import random
+
+import numpy as np
 
 SYLLABLES = [first + second for first in "bcdfgk" for second in "aeiou"]
 
@@ -51,3 +54,15 @@ def write_experiment(folder):
     path = folder / "experiment.toml"
     path.write_text(TOML, encoding="utf-8")
     return path
+
+
+def lines(run_dir):
+    """The figures of a run's epochs, without times."""
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
+
+
+def state(run_dir):
+    """The arrays that a run goes on from."""
+    with np.load(run_dir / "checkpoints" / "state.npz") as file:
+        return {name: file[name] for name in file if name != "progress"}

@@ -11,7 +11,7 @@ import time
 import keras
 import numpy as np
 import pytest
-from toy_experiment import write_experiment
+from toy_experiment import lines, state, write_experiment
 
 from keras_transformer.decoding import BeamSearch, Greedy
 from keras_transformer.experiment import Experiment, load_run
@@ -25,16 +25,6 @@ from keras_transformer.training.callbacks import Clock, TimeBudget
 from keras_transformer.training.data import TrainingData
 from keras_transformer.training.objective import compile_model
 from keras_transformer_runner.tokenizers import SentencePieceTokenizer
-
-
-def lines(run_dir):
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
-
-
-def state(run_dir):
-    with np.load(run_dir / "checkpoints" / "state.npz") as file:
-        return {name: file[name] for name in file if name != "progress"}
 
 
 def weights(run_dir):
@@ -318,6 +308,7 @@ def test_folders_that_are_refused(finished, toy, tmp_path):
         load_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
     experiment = Experiment.load(write_experiment(tmp_path / "data"))
     with monkeypatch.context() as context:

@@ -1,11 +1,11 @@
 """Runs that end earlier than their experiment says, and runs that go on after their end."""
 
-import json
 import shutil
 
 import keras
 import numpy as np
 import pytest
+from toy_experiment import lines, state
 
 from keras_transformer.experiment import Experiment, load_run, stop_run
 from keras_transformer.experiment.length import NOW, Extension, wanted_end
@@ -15,16 +15,6 @@ from keras_transformer.training.callbacks import EarlyEnd
 from keras_transformer.training.state import Progress
 
 pytestmark = pytest.mark.slow
-
-
-def lines(run_dir):
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
-
-
-def state(run_dir):
-    with np.load(run_dir / "checkpoints" / "state.npz") as file:
-        return {name: file[name] for name in file if name != "progress"}
 
 
 def interrupted(*_):

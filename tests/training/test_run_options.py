@@ -62,6 +62,7 @@ def everything(tmp_path_factory):
     return described, train(described, folder / "straight")
 
 
+@pytest.mark.slow
 def test_scores_join_the_figures(everything):
     _, run_dir = everything
     found = records(run_dir)

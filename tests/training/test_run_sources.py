@@ -69,6 +69,7 @@ def test_the_corpora_of_an_experiment(path, capsys):
     assert sum(text in ("ba be", "ko") for text in tagged) == 16
 
 
+@pytest.mark.slow
 def test_a_run_of_several_corpora(path, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "draw_run", lambda *_: None)
     experiment = Experiment.load(path, {"training.max_epochs": "1"})

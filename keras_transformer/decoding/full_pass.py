@@ -105,11 +105,11 @@ def align(
     weights_BTS = ops.mean(weights_BNTS, axis=1) if head is None else weights_BNTS[:, head]
     is_token = ops.not_equal(target_ids, config.pad_id)
     weights_BTS = ops.where(ops.expand_dims(is_token, 2), weights_BTS, 0.0)
+    if source_ids.shape[1] == 0:
+        return Alignment(ops.full(ops.shape(target_ids), -1, "int32"), weights_BTS)
     is_real = ops.not_equal(source_ids, config.pad_id)
     is_content = ops.logical_and(is_real, ops.not_equal(source_ids, config.eos_id))
     rank_BS = ops.cast(is_real, "int32") + ops.cast(is_content, "int32")
-    if source_ids.shape[1] == 0:
-        return Alignment(ops.full(ops.shape(target_ids), -1, "int32"), weights_BTS)
     is_best_BS = ops.equal(rank_BS, ops.max(rank_BS, axis=1, keepdims=True))
     candidates_BTS = ops.where(ops.expand_dims(is_best_BS, 1), weights_BTS, -1.0)
     best = ops.argmax(candidates_BTS, axis=2)

@@ -303,8 +303,7 @@ class DecodingSection:
         extra_length: It may be this many tokens longer than its source.
         min_length, no_repeat_ngram, repetition_penalty, forbidden_ids, forced_eos: Of every search.
         beam_size: Hypotheses of `BeamSearch`; 1 for `Greedy`, where no search is named.
-        n_best: Hypotheses of `BeamSearch`, or samples, where several are asked for; 1 when left
-            out.
+        n_best: Hypotheses of `BeamSearch`, or samples, where several are asked for.
         length_penalty, length_normalization, coverage_penalty, stopping, candidates: Of
             `BeamSearch`; its own when left out.
         temperature, top_k, top_p, min_p, seed: Of `Sampling`; its own when left out.
@@ -319,7 +318,7 @@ class DecodingSection:
     forbidden_ids: tuple[int, ...] | None = None
     forced_eos: bool = False
     beam_size: int = 1
-    n_best: int | None = None
+    n_best: int = 1
     length_penalty: float | None = None
     length_normalization: str | None = None
     coverage_penalty: float | None = None
@@ -357,7 +356,7 @@ class DecodingSection:
         fitting = (*self.OF_SEARCH[self.search_name], *self.OF_LENGTH)
         for option in {each: None for options in self.OF_SEARCH.values() for each in options}:
             value = getattr(self, option)
-            if option not in fitting and value is not None and (option, value) != ("n_best", 1):
+            if option not in fitting and value != getattr(DecodingSection, option):
                 owners = [name for name, options in self.OF_SEARCH.items() if option in options]
                 raise ValueError(
                     f"`{option}` is for `strategy` {' or '.join(map(repr, owners))}. Received: "
@@ -372,7 +371,7 @@ class DecodingSection:
     def with_changes(self, **changes: Any) -> "DecodingSection":
         """The section with other values; `None` changes none."""
         changes = {name: value for name, value in changes.items() if value is not None}
-        if "beam_size" in changes and self.n_best is not None:
+        if "beam_size" in changes:
             changes = {"n_best": min(self.n_best, changes["beam_size"]), **changes}
         if "beam_size" in changes and "strategy" not in changes and self.strategy != "sampling":
             changes["strategy"] = None  # which presets and imported runs name: the size chooses it

@@ -164,7 +164,7 @@ def _check_logits(model, tolerance):
         steps.append(np.asarray(logits)[:, 0])
     difference = np.abs(np.stack(steps, axis=1) - full).max()
     largest = np.abs(full[full > _BANNED]).max(initial=0)
-    is_exact = model.policy.compute_dtype == "float32"
+    is_exact = model.dtype_policy.compute_dtype == "float32"
     if is_exact and not difference <= tolerance * max(1, largest):
         raise ValueError(
             "cached decoding must give the logits of a full pass. Received: logits up to "

@@ -80,6 +80,10 @@ def at_least_float32(values):
     return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
 
 
+# Of TensorFlow's sparse tensors and their specs, of JAX' and SciPy's.
+_OF_SPARSE = ("dense_shape", "todense")
+
+
 def check_dense(what, value):
     """Raises ValueError if the value, or the spec of one, is a ragged or a sparse tensor."""
     if getattr(value, "ragged_rank", None):
@@ -94,10 +98,6 @@ def check_dense(what, value):
             f"`tf.sparse.to_dense(sparse, pad_id)`. Received: a sparse tensor of shape "
             f"{value.shape}"
         )
-
-
-# Of TensorFlow's sparse tensors and their specs, of JAX' and SciPy's.
-_OF_SPARSE = ("dense_shape", "todense")
 
 
 def sublayers_of(layer):
@@ -117,25 +117,24 @@ def layers_within(layer):
         yield from layers_within(each)
 
 
-def settings_of_sublayers(layer, policy=None, prefix=""):
+def settings_of_sublayers(layer, prefix=""):
     """What all inner layers have that the layer around them has not, by path.
 
     That is `trainable`, the dtype policy, and the rank and alpha of LoRA.
 
     Args:
         layer: A built layer, or a model.
-        policy: Its dtype policy; `layer.dtype_policy` when `None`.
         prefix: Of the paths.
 
     Returns:
         A dict such as `{"self_attention/output": {"trainable": False}}`, ready for JSON.
     """
-    found, policy = {}, policy or layer.dtype_policy
+    found = {}
     for each in sublayers_of(layer):
         path, own = f"{prefix}{each.name}", {}
         if each.trainable != layer.trainable:
             own["trainable"] = each.trainable
-        if not _same(each.dtype_policy, policy):
+        if not _same(each.dtype_policy, layer.dtype_policy):
             own["dtype"] = keras.dtype_policies.serialize(each.dtype_policy)
         if getattr(each, "lora_enabled", False):
             own["lora"] = [each.lora_rank, each.lora_alpha]
@@ -151,19 +150,18 @@ def _same(*policies):
     return one == other
 
 
-def set_sublayers(layer, settings, policy=None, prefix=""):
+def set_sublayers(layer, settings, prefix=""):
     """Makes all inner layers what `settings_of_sublayers` has found.
 
     Args: as there; `settings` is what it gave.
     """
-    policy = policy or layer.dtype_policy
     for each in sublayers_of(layer):
         path = f"{prefix}{each.name}"
         own = settings.get(path, {})
         wanted = own.get("trainable", layer.trainable)
         if each.trainable != wanted:
             each.trainable = wanted
-        wanted = keras.dtype_policies.get(own.get("dtype", policy))
+        wanted = keras.dtype_policies.get(own.get("dtype", layer.dtype_policy))
         if not _same(each.dtype_policy, wanted):
             each.dtype_policy = wanted
         if "lora" in own:

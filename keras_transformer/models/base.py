@@ -43,13 +43,8 @@ class TransformerModel(
         return {"source_ids": source, "target_ids": target, "token_ids": target}
 
     @property
-    def policy(self) -> keras.DTypePolicy:
-        """The dtype policy of the layers."""
-        return self._policy
-
-    @property
     def dtype_policy(self) -> keras.DTypePolicy:
-        """That of the layers too, by which `compile` scales the loss."""
+        """The dtype policy of the layers, by which `compile` scales the loss."""
         return self._policy
 
     def quantize(self, mode: Any = None, **kwargs: Any) -> None:
@@ -64,9 +59,9 @@ class TransformerModel(
         return {
             "config": self.config.to_dict(),
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.policy),
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "trainable": self.trainable,
-            "sublayers": settings_of_sublayers(self, self.policy),
+            "sublayers": settings_of_sublayers(self),
         }
 
     @classmethod
@@ -78,7 +73,7 @@ class TransformerModel(
         config["dtype"] = keras.dtype_policies.get(config.get("dtype"))  # one for all layers
         model = cls(**config)
         if settings is not None:  # files of earlier versions have none
-            set_sublayers(model, settings, model.policy)
+            set_sublayers(model, settings)
         return model
 
 

@@ -43,7 +43,7 @@ def changed(model):
     block.feed_forward.outer.trainable = False
     block.self_attention.dtype_policy = "mixed_float16"
     if isinstance(model, TokenClassifier):
-        model.get_layer("classes").dtype_policy = model.policy
+        model.get_layer("classes").dtype_policy = model.dtype_policy
     return model
 
 

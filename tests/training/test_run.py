@@ -106,7 +106,7 @@ def test_a_model_of_mixed_precision_is_loaded_in_float32(finished, tmp_path):
     mixed.save(run_dir / "model.keras")
     write_record(run_dir, {"model.keras": run_dir / "model.keras"})
     found = load_run(run_dir).model
-    assert found.policy.name == "float32"
+    assert found.dtype_policy.name == "float32"
     for weight, other in zip(found.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(weight, other)
 

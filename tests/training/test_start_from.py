@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from toy_experiment import state
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment import Experiment, load_run
@@ -266,11 +267,6 @@ def fine_tuning(toy, start):
     path = toy.with_name("fine_tuning.toml")
     path.write_text("\n".join(lines))
     return Experiment.load(path, {**FINE_TUNING, "training.start_from": str(start)})
-
-
-def state(run_dir):
-    with np.load(run_dir / "checkpoints" / "state.npz") as file:
-        return {name: file[name] for name in file if name != "progress"}
 
 
 def interrupted(*_):

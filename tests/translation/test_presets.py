@@ -146,7 +146,7 @@ def test_a_model_of_mixed_precision_is_loaded_in_float32(tmp_path):
     model = Transformer(make_model().config, dtype="mixed_bfloat16")
     model.save_to_preset(tmp_path / "preset")
     again = Transformer.from_preset(tmp_path / "preset")
-    assert again.policy.name == "float32"
+    assert again.dtype_policy.name == "float32"
     assert_same_weights(again, model)
 
 

@@ -113,7 +113,7 @@ class ClassifierComparison:
         rows = run(**inputs)["probabilities"].numpy()
         if rows.ndim == 3:  # a row of each token
             rows = [row[:count] for row, count in zip(rows, self.counts, strict=True)]
-        if self.owner.model.policy.compute_dtype == "float32":
+        if self.owner.model.dtype_policy.compute_dtype == "float32":
             check_probabilities(self.expected, rows)
         return [*map(self.owner.pair, rows)]
 

@@ -202,7 +202,7 @@ def _check_batch_sizes(sizes):
 def _parity(folder, signatures, comparison, samples):
     return ParityReport(
         artefact="savedmodel",
-        mode=comparison.owner.model.policy.compute_dtype,
+        mode=comparison.owner.model.dtype_policy.compute_dtype,
         **compare(samples, comparison.pairs, comparison.served(signatures)),
         promised_agreement=1.0,
         size_bytes=_size(folder),

@@ -1,5 +1,7 @@
 """Decoding as a graph: traced once, and always with the current weights."""
 
+import functools
+
 import keras
 import numpy as np
 
@@ -29,9 +31,7 @@ def compiled(function, model, arguments=1, few_sizes=False):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Nothing here is Python's `if` or `while` over tensors, and AutoGraph needs several times
-        # as long to rewrite all code as TensorFlow needs to trace it.
-        run = tf.function(function, input_signature=[_ids_spec()] * arguments, autograph=False)
+        run = _traced_once(function, [_ids_spec()] * arguments)
         if not few_sizes:
             return run
         of_structure = tf.nest.map_structure
@@ -85,7 +85,7 @@ def compiled_steps(begin, advance, model):
             lambda output: tf.TensorSpec(output.shape, output.dtype),
             begin.get_concrete_function().structured_outputs,
         )
-        return begin, tf.function(advance, input_signature=[_ids_spec(), state], autograph=False)
+        return begin, _traced_once(advance, [_ids_spec(), state])
     if keras.backend.backend() != "jax":
         return begin, advance
     begin, advance = (_jit_with_weights(function, model) for function in (begin, advance))
@@ -93,6 +93,21 @@ def compiled_steps(begin, advance, model):
         lambda ids: begin(_filled(ids, model.config)),
         lambda ids, state: advance(_filled(ids, model.config), state),
     )
+
+
+def _traced_once(function, signature):
+    """A function as one TensorFlow graph, made at its first call.
+
+    Its concrete function is called: to TensorFlow the first calls of the functions of five models
+    are one function that is traced again and again, and it warns of that.
+    """
+    import tensorflow as tf
+
+    # Nothing here is Python's `if` or `while` over tensors, and AutoGraph needs several times as
+    # long to rewrite all code as TensorFlow needs to trace it.
+    run = tf.function(function, input_signature=signature, autograph=False)
+    graph = functools.cache(run.get_concrete_function)
+    return lambda *inputs: graph()(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
 
 
 def _ids_spec():

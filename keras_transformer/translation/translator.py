@@ -250,7 +250,7 @@ class Translator(TranslatorPresets):
             TypeError: if `sources` or `targets` is one string.
             ValueError: if their numbers differ, or one is too long.
         """
-        sources, targets = listed("texts", sources), listed("targets", targets)
+        sources, targets = listed("sources", sources), listed("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 "`sources` and `targets` must be as many. Received: "

@@ -110,7 +110,7 @@ def test_score_checks_its_arguments(translators):
     translator = translators["greedy"]
     with pytest.raises(TypeError, match="`targets` must be a list of strings. Received: 'ab'"):
         translator.score(["a", "b"], "ab")
-    with pytest.raises(TypeError, match="`texts` must be a list of strings. Received: 'ab'"):
+    with pytest.raises(TypeError, match="`sources` must be a list of strings. Received: 'ab'"):
         translator.score("ab", ["a", "b"])
     with pytest.raises(ValueError, match="must be as many. Received: 1 and 2"):
         translator.score(["a"], ["a", "b"])

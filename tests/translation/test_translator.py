@@ -346,3 +346,12 @@ class _VocabularyOf:
 
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size
+
+
+@pytest.mark.skipif(NAME != "tensorflow", reason="TensorFlow alone counts traces")
+def test_several_translators_are_no_retracing(translator, caplog):
+    caplog.set_level("WARNING", logger="tensorflow")
+    for _ in range(6):
+        own = Translator(translator.model, translator.tokenizer)
+        assert own.translate(["ab"]) and list(own.stream("ab"))
+    assert not caplog.records

@@ -275,15 +275,17 @@ class PreparedCorpus:
         return b""
 
     def decoded(self) -> Iterator[tuple[str, str]]:
-        """Yields `(source, target)` strings, shard after shard, as the tokenizers decode them.
+        """Yields `(source, target)` strings, shard after shard, which encode to the same ids.
+
+        Text that was split before, for a vocabulary, is split as it was.
 
         Raises:
             ValueError: if a shard is not what the index says.
         """
-        decode = self.source_tokenizer.decode, self.target_tokenizer.decode
+        text_of = self.source_tokenizer.corpus_text, self.target_tokenizer.corpus_text
         for shard in range(self.shards):
             source, target = (side.to_list() for side in self._read(shard))
-            yield from ((decode[0](s), decode[1](t)) for s, t in zip(source, target, strict=True))
+            yield from ((text_of[0](s), text_of[1](t)) for s, t in zip(source, target, strict=True))
 
     def _read(self, shard):
         import tensorflow as tf

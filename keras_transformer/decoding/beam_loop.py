@@ -169,6 +169,9 @@ class BeamLoop:
             lost = ops.where(ops.expand_dims(self.limits > 0, 1), lost, 0.0)
         cut_scores = alive.scores / penalty + lost
         cut_scores = ops.where(_is_possible(alive.scores), cut_scores, IMPOSSIBLE)
+        if self.is_source is not None:  # what coverage takes away may make another one the best
+            cut_scores, order = ops.top_k(cut_scores, self.size)
+            alive = self._chosen(alive, ops.cast(order, "int32"))
         all_scores = ops.concatenate([finished.scores, cut_scores], axis=1)
         if search.candidates == "joint":
             index = ops.cast(ops.top_k(all_scores, search.n_best)[1], "int32")
@@ -187,6 +190,12 @@ class BeamLoop:
         both = ops.concatenate([finished.log_probs, alive.log_probs], axis=1)
         log_probs = gather_rows(chosen, both)
         return Hypotheses(ids, scores, ops.where(is_one, log_probs, 0.0))
+
+    def _chosen(self, beams, order):
+        """`Beams` in another order, (B, K) int32, with their scores as they were."""
+        chosen = one_hot_rows(order, self.size)
+        log_probs = self._if_asked(lambda: gather_rows(chosen, beams.log_probs))
+        return beams._replace(ids=gather_rows(chosen, beams.ids), log_probs=log_probs)
 
     def _continuations(self, logits, position, alive):
         """The `Continuations` of the hypotheses that are alive."""

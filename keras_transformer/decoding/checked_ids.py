@@ -69,6 +69,12 @@ def check_told(name, ids, config):
         _refuse(name, "have EOS only as the last id of a row", values, is_wrong)
 
 
+def check_one_source(source_ids, config):
+    """Raises ValueError if a row of a packed model, for which EOS ends a source, holds several."""
+    if getattr(config, "packed", False):
+        check_told("source_ids", source_ids, config)
+
+
 def check_no_bos(name, ids, config):
     """Raises ValueError if a row is known to begin with BOS, which the search puts before it."""
     values = known_values(ids)

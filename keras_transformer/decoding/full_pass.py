@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.checked_ids import checked_rows
+from keras_transformer.decoding.checked_ids import check_one_source, checked_rows
 from keras_transformer.models.transformer import alignment_layer
 from keras_transformer.typing import Tensor
 
@@ -36,7 +36,8 @@ def score(model, source_ids: Tensor, target_ids: Tensor) -> PairScores:
         vocabulary is NaN.
 
     Raises:
-        ValueError: where ids are known and one is outside the vocabulary or stands behind a pad.
+        ValueError: where ids are known and one is outside the vocabulary or stands behind a pad,
+            or a packed model's source has EOS before its end.
 
     Example:
         >>> config = kt.TransformerConfig.preset("tiny", vocab_size=11)
@@ -119,6 +120,7 @@ def align(
 def _checked_pair(source_ids, target_ids, config):
     """Both as tensors of the same rows."""
     source_ids = checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
+    check_one_source(source_ids, config)
     rows = source_ids.shape[0]
     target_ids = checked_rows(
         "target_ids", target_ids, config.target_size, config.pad_id, rows=rows

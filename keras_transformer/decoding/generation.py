@@ -5,7 +5,12 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.checked_ids import check_no_bos, check_told, checked_rows
+from keras_transformer.decoding.checked_ids import (
+    check_no_bos,
+    check_one_source,
+    check_told,
+    checked_rows,
+)
 from keras_transformer.decoding.compiled import xla
 from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.plan import plan_of
@@ -66,7 +71,8 @@ def decode(
     Raises:
         ValueError: if the strategy forbids EOS, or an id outside the vocabulary; if ids are no
             integers or have other rows; or, where their values are known, as in eager code, one
-            is outside the vocabulary, or stands behind a pad, or in a prefix behind EOS.
+            is outside the vocabulary, or stands behind a pad, or behind EOS in a prefix or in the
+            source of a packed model.
         TypeError: if there are `candidate_ids`, and the model has no `candidate_output`.
 
     Example:
@@ -80,6 +86,7 @@ def decode(
     search, config = strategy, model.config
     search.check_ids(config, config.target_size)
     source_ids = checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
+    check_one_source(source_ids, config)
     rows, size = source_ids.shape[0], config.target_size
     prefix_ids = checked_rows("prefix_ids", prefix_ids, size, config.pad_id, rows=rows)
     check_told("prefix_ids", prefix_ids, config)

@@ -123,7 +123,8 @@ class _SplitTranslator:
     """A `Translator` whose translations are split as its corpus is, such as `ca@@ t@@ s`."""
 
     def __init__(self, translator):
-        self._translator = translator
+        self._translator, self.model = translator, translator.model
+        self.tokenizer, self.target_tokenizer = translator.tokenizer, translator.target_tokenizer
         self.batch_size = translator.batch_size
         self.source_ids = translator.source_ids
 
@@ -132,7 +133,5 @@ class _SplitTranslator:
         return [[self._split(each) for each in hypotheses] for hypotheses in found]
 
     def _split(self, translation):
-        tokenizer = self._translator.target_tokenizer
-        control = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix_ids}
-        pieces = (tokenizer.pieces[each] for each in translation.ids if each not in control)
-        return dataclasses.replace(translation, text=" ".join(pieces))
+        text = self.target_tokenizer.corpus_text(translation.ids)
+        return dataclasses.replace(translation, text=text)

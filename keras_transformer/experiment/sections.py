@@ -157,7 +157,8 @@ class TrainingSection:
         score_every_epochs: Epochs between two translations of the validation set, whose BLEU and
             chrF join the metrics of the epoch; 0 for none.
         best_by: What the best snapshot is chosen by: `"loss"`, `"bleu"` or `"chrf"`.
-        patience: Stop after this many epochs without a better `best_by`; never when left out.
+        patience: Stop after this many epochs without a better `best_by`, in one that has it; never
+            when left out.
         strategy: How several devices share the work on TensorFlow: `"mirrored"` (all of this
             machine), `"multi_worker"` (the machines of `TF_CONFIG`), `"tpu"`, or `"none"`.
         distribution: How all devices of this machine share it on JAX: `"data_parallel"` (the rows

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
-from keras_transformer.layers.base import BaseLayer
+from keras_transformer.layers.base import BaseLayer, at_least_float32
 from keras_transformer.layers.lowering.tracing import at_run_time
 from keras_transformer.layers.masks import dtype_name, fits, known_values, offsets
 from keras_transformer.typing import Tensor
@@ -92,7 +92,8 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
             encoding = ops.reshape(encoding, (*ops.shape(positions), dim))
             if is_whole is not None:
                 encoding = ops.where(ops.expand_dims(is_whole, -1), encoding, float("nan"))
-        return ops.cast(ops.cast(inputs, "float32") + encoding, self.compute_dtype)
+        states = at_least_float32(inputs)
+        return ops.cast(states + ops.cast(encoding, states.dtype), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -235,7 +236,7 @@ def rotate(states_BNTH, positions_T):
     """Rotary positions (Su et al. 2021, arXiv 2104.09864, eq. 34): rotates each pair of a state.
 
     Pair i is (i, i + H/2), as in GPT-NeoX and Llama; its angle is position * 10000^(-2i/H). The
-    product of a query and a key then depends on their distance alone. Computed in float32.
+    product of a query and a key then depends on their distance alone. Angles are in float32.
 
     Args:
         states_BNTH: (B, N, T, H) queries or keys, H even.
@@ -247,8 +248,8 @@ def rotate(states_BNTH, positions_T):
     half = states_BNTH.shape[-1] // 2
     rates = ops.exp(ops.arange(half, dtype="float32") * (-math.log(1e4) / half))
     angles_TH = ops.expand_dims(ops.cast(positions_T, "float32"), 1) * rates
-    cos, sin = ops.cos(angles_TH), ops.sin(angles_TH)
-    states = ops.cast(states_BNTH, "float32")
+    states = at_least_float32(states_BNTH)
+    cos, sin = (ops.cast(of(angles_TH), states.dtype) for of in (ops.cos, ops.sin))
     first, second = states[..., :half], states[..., half:]
     rotated = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return ops.cast(rotated, states_BNTH.dtype)

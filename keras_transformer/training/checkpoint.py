@@ -13,6 +13,7 @@ from keras_transformer.experiment.run_folder import STATE_FILE
 from keras_transformer.training.state import Progress, current_weights, load_state, save_state
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
+from keras_transformer_runner.streams import log
 
 BEST_FILE = "best.weights.h5"
 SNAPSHOT = re.compile(r"epoch-(\d+)\.weights\.h5")
@@ -44,10 +45,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_every_steps: Steps between two saves inside an epoch.
         keep_snapshots: Number of epoch snapshots to keep.
         fingerprint: Identifies the training data.
+        valid_fingerprint: Identifies the validation data.
         run: Identifies the run: states and snapshots of another are refused.
         seconds: Function that gives the training time so far.
         best_by: Which validation metric chooses the best weights: `"loss"`, `"bleu"` or `"chrf"`.
-        patience: Stop training after this many epochs without a better metric; `None` for never.
+        patience: Stop training after this many epochs without a better metric, in one that has
+            the metric; `None` for never.
         patient_from: The epoch after which these are counted at the earliest.
         write: Whether files are written: of several workers, one does.
 
@@ -80,6 +83,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_every_steps: int = 500,
         keep_snapshots: int = 5,
         fingerprint: str = "",
+        valid_fingerprint: str = "",
         run: str = "",
         seconds: Callable[[], float] = lambda: 0.0,
         best_by: str = "loss",
@@ -99,7 +103,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.save_every_steps = save_every_steps
         self.keep_snapshots = keep_snapshots
-        self.progress = Progress(fingerprint=fingerprint)
+        self.progress = Progress(fingerprint=fingerprint, valid_fingerprint=valid_fingerprint)
         self.run = run
         self.patience = patience
         self._patient_from = patient_from
@@ -123,16 +127,21 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         path = self.folder / STATE_FILE
         if path.exists():
             progress, self._restore_metrics = load_state(model, path, run=self.run)
-            if progress.fingerprint != self.progress.fingerprint:
-                raise ValueError(
-                    "a run must go on with the data it started with, but the corpus has changed. "
-                    f"Received: fingerprint={self.progress.fingerprint}, where {path} has "
-                    f"{progress.fingerprint}"
-                )
-            self.progress = progress
+            self._check_same("corpus", self.progress.fingerprint, progress.fingerprint)
+            valid = self.progress.valid_fingerprint
+            if progress.valid_fingerprint:
+                self._check_same("validation corpus", valid, progress.valid_fingerprint)
+            self.progress = dataclasses.replace(progress, valid_fingerprint=valid)
             for weights in (*self.snapshots(), *self.best_snapshot()):
                 self.check_snapshot(weights)
         return self.progress
+
+    def _check_same(self, what, given, saved):
+        if given != saved:
+            raise ValueError(
+                f"a run must go on with the data it started with, but the {what} has changed. "
+                f"Received: fingerprint={given}, where {self.folder / STATE_FILE} has {saved}"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self._first_step = self.progress.step
@@ -159,6 +168,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self.progress = self._now(epoch=epoch + 1, step=0)
         self._save()
         if self.is_hopeless():
+            log(f"no better {self._metric} since epoch {self.progress.best_epoch}: training ends")
             self.model.stop_training = True
 
     def is_hopeless(self) -> bool:
@@ -166,7 +176,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         best, patience = self.progress.best_epoch, self.patience
         if best is None or patience is None:
             return False
-        return self.progress.epoch - max(best, self._patient_from) >= patience
+        judged = self.progress.judged_epoch or self.progress.epoch
+        return judged - max(best, self._patient_from) >= patience
 
     def snapshot_model(self) -> keras.Model:
         """Gives the model without optimizer, always the same object, with the current weights."""
@@ -225,7 +236,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _keep_best(self, epoch, value):
         best = self.progress.best_value
-        if value is None or value != value:  # a NaN is never the best
+        if value is None:
+            return
+        self.progress = self._now(judged_epoch=epoch)
+        if value != value:  # a NaN is never the best
             return
         if best is None or (value > best if self._more_is_better else value < best):
             self._snapshot(self.folder / BEST_FILE)

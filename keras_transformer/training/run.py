@@ -148,6 +148,8 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
         held.enter_context(distribution.scope())
     multiple = row_multiple(distribution)
     data = TrainingData.make(experiment, corpora, tokenizers, strategy, multiple)
+    if not resuming and data.valid is None:
+        _check_needs_no_validation(experiment.training)
     # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)
@@ -180,6 +182,15 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
         _warn_of_warmup(model, experiment.training)
         if fitting.chief:
             fitting.finish()
+
+
+def _check_needs_no_validation(options):
+    needing = {"score_every_epochs": options.score_every_epochs, "patience": options.patience}
+    if any(needing.values()):
+        raise ValueError(
+            "`training.score_every_epochs` and `training.patience` need validation data, such as "
+            f"`data.valid_source`. Received: none, and {needing}"
+        )
 
 
 def _with_model(experiment, start, run_dir):
@@ -248,6 +259,7 @@ class _Fitting:
             save_every_steps=options.save_every_steps,
             keep_snapshots=options.average_checkpoints,
             fingerprint=data.training.fingerprint,
+            valid_fingerprint=data.valid.fingerprint if data.valid is not None else "",
             run=run,
             seconds=self.clock.seconds,
             best_by=options.best_by,
@@ -257,13 +269,16 @@ class _Fitting:
         )
         self.validation_bleu = None
         if options.score_every_epochs and valid_pairs is not None:
-            decoded = getattr(valid_pairs, "decoded", None)
+            longest = experiment.max_length
+            if isinstance(valid_pairs, PreparedCorpus):  # which has its own `max_length`
+                longest = min(valid_pairs.max_length, model.config.max_positions or math.inf)
+                valid_pairs = valid_pairs.decoded()
             self.validation_bleu = ValidationBleu(
                 self.checkpoint.snapshot_model,
                 data.tokenizers,
-                decoded() if decoded else valid_pairs,
+                valid_pairs,
                 every=options.score_every_epochs,
-                max_source_length=experiment.max_length,
+                max_source_length=longest,
             )
 
     def run(self):

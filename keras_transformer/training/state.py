@@ -28,7 +28,9 @@ class Progress:
         seconds: Wall time that training has taken so far, over all its parts.
         best_epoch: The epoch with the best validation metric, or `None`.
         best_value: Its value.
+        judged_epoch: The last epoch with that metric, or `None` where it is not known.
         fingerprint: Identifies the training data; a resumed run must see the same.
+        valid_fingerprint: Identifies the validation data, likewise; `""` where it is not known.
     """
 
     epoch: int = 0
@@ -36,7 +38,9 @@ class Progress:
     seconds: float = 0.0
     best_epoch: int | None = None
     best_value: float | None = None
+    judged_epoch: int | None = None
     fingerprint: str = ""
+    valid_fingerprint: str = ""
 
 
 def save_state(model, path, progress, *, run="", write=True):

@@ -115,6 +115,10 @@ class Tokenizer(abc.ABC):
         """`text` of a corpus as `decode` writes text: without the marks of an earlier splitting."""
         return text
 
+    def corpus_text(self, ids: Sequence[int]) -> str:
+        """The text of a corpus that `encode` gives these ids for: `decode`, split as before."""
+        return self.decode(ids)
+
     def with_prefix(self, prefix: Iterable[int | str]) -> "Tokenizer":
         """The same tokenizer with other `prefix_ids`; both share what takes memory.
 

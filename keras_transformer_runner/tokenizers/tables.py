@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_transformer_runner.lines import BYTE_ORDER_MARK
@@ -309,6 +309,10 @@ class VocabularyTokenizer(_TableTokenizer):
     def plain_text(self, text: str) -> str:
         pieces = without_surrogates(text).encode().split()
         return b"".join(map(self._surface, pieces)).decode().removesuffix(" ")
+
+    def corpus_text(self, ids: Sequence[int]) -> str:
+        control = {self.pad_id, self.bos_id, self.eos_id, *self.prefix_ids}
+        return " ".join(self.pieces[each] for each in ids if each not in control)
 
     def _surface_of_unknown(self):
         return self._surface(UNKNOWN.encode())

@@ -14,7 +14,11 @@ from keras_transformer.data.preparation import prepare
 from keras_transformer.data.shard_index import shard_file
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer_runner.atomic import TargetInUseError, locked
-from keras_transformer_runner.tokenizers import BytesTokenizer, SentencePieceTokenizer
+from keras_transformer_runner.tokenizers import (
+    BytesTokenizer,
+    SentencePieceTokenizer,
+    VocabularyTokenizer,
+)
 
 PAIRS = [("abcdefgh"[i % 8 :], "hgfedcba"[: i % 5]) for i in range(97)]
 
@@ -218,3 +222,12 @@ def test_tokenizers_of_other_special_ids_are_refused_before_any_work(tokenizer, 
     with pytest.raises(ValueError, match="both tokenizers must have the same special ids"):
         prepare(no_pairs(), tokenizer, tmp_path / "p", max_length=8, target_tokenizer=other)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_split_text_stays_split(tmp_path):
+    tokenizer = VocabularyTokenizer(["ca@@", "ts", "a"])
+    corpus = prepare([("a ca@@ ts", "ca@@ ts never")], tokenizer, tmp_path / "p", max_length=8)
+    ((source, target),) = corpus.decoded()
+    assert source == "a ca@@ ts" and target == "ca@@ ts <unk>"
+    ids = tokenizer.encode("ca@@ ts never")
+    assert tokenizer.encode(target) == ids and tokenizer.decode(ids) != target

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backend import array, in_graph, tensorflow_only
-from toy_model import BOS, EOS, PAD, V, frozen_toy, sources, targets, toy_config
+from toy_model import BOS, EOS, PAD, V, frozen_toy, sources, targets, toy_config, toy_transformer
 
 from keras_transformer.decoding import BeamSearch, Greedy, align, decode, generate, score
 from keras_transformer.models import LanguageModel
@@ -127,3 +127,20 @@ def test_nothing_that_is_told_stands_behind_eos(language_model, search):
         assert array(generate(LanguageModel(config), np.array(alone), search).ids)[0, 0] == EOS
     with pytest.raises(ValueError, match="begin without BOS, which is added. Received: row 0, "):
         generate(LanguageModel(config), np.array([[EOS, 7]]), search)
+
+
+def test_a_packed_model_searches_one_source_a_row():
+    model = toy_transformer(packed=True)
+    both = np.array([[5, 6, EOS, 7, 8, EOS]])
+    for call in (
+        lambda: decode(model, both, Greedy(extra_length=2)),
+        lambda: score(model, both, [[5, EOS]]),
+        lambda: align(model, both, [[5, EOS]]),
+    ):
+        with pytest.raises(ValueError, match="`source_ids` must have EOS only as the last id"):
+            call()
+    one = both[:, 3:]
+    found = decode(model, one, Greedy(extra_length=2, scores=True))
+    np.testing.assert_allclose(
+        array(score(model, one, found.ids).totals), array(found.hypotheses.scores)[:, 0], atol=1e-5
+    )

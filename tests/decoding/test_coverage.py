@@ -63,6 +63,20 @@ def test_it_ranks_hypotheses():
     assert rows[0] != rows[1]
 
 
+@pytest.mark.parametrize("candidates", ["separate", "joint"])
+def test_what_the_limit_cuts_is_best_first(candidates):
+    strategy = BeamSearch(
+        beam_size=4, n_best=4, max_length=3, coverage_penalty=1.0, candidates=candidates
+    )
+    cut = 0
+    for seed in range(3):
+        for row in found_by(peaky_toy(seed), sources([7, 3, 5, 6]), strategy):
+            scores = [score for ids, score in row if ids and ids[-1] != EOS]
+            assert scores == sorted(scores, reverse=True)
+            cut += len(scores) > 1
+    assert cut > 6
+
+
 def test_an_ensemble_of_equals_is_one_model():
     model, source_ids = talkative_toy(), sources(LENGTHS)
     one, two = found_by(model, source_ids), found_by(Ensemble([model, model]), source_ids)

@@ -18,6 +18,7 @@ from keras_transformer.distillation import (
     write_corpus,
 )
 from keras_transformer.distillation import written_corpus as module
+from keras_transformer.distillation.probabilities import write_probabilities
 from keras_transformer.experiment import Experiment
 from keras_transformer.translation import apache_beam, files, workers
 from keras_transformer_runner.translation import Translation
@@ -109,6 +110,8 @@ def test_split_text_stays_split(tmp_path, monkeypatch):
     ((made,),) = translator.translate_with_details(["ca@@ ts"], n_best=1)
     assert made.text == "a ca@@ ts <unk>" and tuple(tokenizer.encode(made.text)) == ids[:-1]
     assert translator.source_ids("ca@@ ts") == [*tokenizer.encode("ca@@ ts"), tokenizer.eos_id]
+    pairs = [("ca@@ ts", "a ca@@ ts")]
+    assert write_probabilities(tmp_path, translator, pairs, top_k=2, max_length=8)["top_k"] == 2
 
 
 def test_several_corpora_with_tags_keep_apart(stub, teachers, student, tmp_path):

@@ -7,7 +7,7 @@ from backend import array, dtype_of
 from keras import ops
 
 from keras_transformer.layers import LearnedPositions, SinusoidalPositions
-from keras_transformer.layers.positions import sinusoidal_encoding
+from keras_transformer.layers.positions import rotate, sinusoidal_encoding
 
 
 def table(length, dim):
@@ -92,3 +92,11 @@ def test_positions_of_any_dtype_are_whole(make, policy):
     actual = model.predict([inputs[:, :6], places], verbose=0).astype("float32")
     np.testing.assert_array_equal(np.isnan(actual).all(axis=2), [[0, 1, 0, 1, 1, 0]])
     np.testing.assert_array_equal(actual[0, [0, 2, 5]], expected[0, [0, 2, 3]])
+
+
+def test_float64_stays_float64():
+    states = np.full((1, 3, 4), 1 / 3)
+    found = array(SinusoidalPositions(dtype="float64")(states))
+    np.testing.assert_allclose(found[0, 0], 1 / 3 + np.array([0, 1, 0, 1]), rtol=1e-15)
+    rotated = array(rotate(keras.ops.convert_to_tensor(states[None], "float64"), [0, 1, 2]))
+    np.testing.assert_array_equal(rotated[0, 0, 0], states[0, 0])

@@ -199,6 +199,11 @@ def test_other_data_are_refused(tmp_path):
     fit(make_model(), tmp_path, fingerprint="one")
     with pytest.raises(ValueError, match="the corpus has changed. Received: fingerprint=two"):
         fit(make_model(), tmp_path, fingerprint="two")
+    # An earlier version's state does not say which validation data there were.
+    fit(make_model(), tmp_path, fingerprint="one", valid_fingerprint="three")
+    fit(make_model(), tmp_path / "new", fingerprint="one", valid_fingerprint="three")
+    with pytest.raises(ValueError, match="the validation corpus has changed. Received: .*=four"):
+        fit(make_model(), tmp_path / "new", fingerprint="one", valid_fingerprint="four")
 
 
 def test_another_model_is_refused(tmp_path):
@@ -299,3 +304,23 @@ def test_a_damaged_snapshot_is_one_clear_line(tmp_path):
             average_weights([path], tmp_path / "average.weights.h5")
         path.write_bytes(content)
     assert not (tmp_path / "average.weights.h5").exists()
+
+
+def test_patience_ends_in_an_epoch_that_has_the_metric(tmp_path, capsys):
+    scores = {2: 5.0, 4: 7.0, 6: 1.0}
+
+    class Score(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch + 1 in scores:
+                logs["val_bleu"] = scores[epoch + 1]
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", run_eagerly=True)
+    checkpoint = TrainingCheckpoint(tmp_path, 2, best_by="bleu", patience=1)
+    model.fit(
+        np.ones((4, 2)), np.ones((4, 1)), batch_size=2, epochs=9, verbose=0,
+        callbacks=[Score(), checkpoint],
+    )  # fmt: skip
+    progress = checkpoint.progress
+    assert (progress.epoch, progress.best_epoch, progress.judged_epoch) == (6, 4, 6)
+    assert "no better val_bleu since epoch 4: training ends" in capsys.readouterr().err

@@ -134,6 +134,15 @@ class TrainingData:
     strategy: object = None
     row_multiple: int = 1
 
+    def check_validation(self):
+        """Raises ValueError for options that need validation data, where there are none."""
+        options = {name: getattr(self.options, name) for name in ("score_every_epochs", "patience")}
+        if self.valid is None and any(options.values()):
+            raise ValueError(
+                "`training.score_every_epochs` and `training.patience` need validation data, such "
+                f"as `data.valid_source`. Received: none, and {options}"
+            )
+
     @classmethod
     def make(cls, experiment, corpora, tokenizers, strategy=None, row_multiple=1):
         options, length = experiment.training, experiment.data.max_length

@@ -148,8 +148,8 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
         held.enter_context(distribution.scope())
     multiple = row_multiple(distribution)
     data = TrainingData.make(experiment, corpora, tokenizers, strategy, multiple)
-    if not resuming and data.valid is None:
-        _check_needs_no_validation(experiment.training)
+    if not resuming:
+        data.check_validation()
     # Whatever can be wrong with the inputs has been found by now, but for weights to start from.
     with strategy.scope() if is_shared(strategy) else contextlib.nullcontext():
         keras.utils.set_random_seed(experiment.training.seed)
@@ -182,15 +182,6 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
         _warn_of_warmup(model, experiment.training)
         if fitting.chief:
             fitting.finish()
-
-
-def _check_needs_no_validation(options):
-    needing = {"score_every_epochs": options.score_every_epochs, "patience": options.patience}
-    if any(needing.values()):
-        raise ValueError(
-            "`training.score_every_epochs` and `training.patience` need validation data, such as "
-            f"`data.valid_source`. Received: none, and {needing}"
-        )
 
 
 def _with_model(experiment, start, run_dir):

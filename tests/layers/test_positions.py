@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend import array, dtype_of
+from backend import array, dtype_of, tensorflow_only
 from keras import ops
 
 from keras_transformer.layers import LearnedPositions, SinusoidalPositions
@@ -94,6 +94,7 @@ def test_positions_of_any_dtype_are_whole(make, policy):
     np.testing.assert_array_equal(actual[0, [0, 2, 5]], expected[0, [0, 2, 3]])
 
 
+@tensorflow_only("float64, which JAX has where it is switched on")
 def test_float64_stays_float64():
     states = np.full((1, 3, 4), 1 / 3)
     found = array(SinusoidalPositions(dtype="float64")(states))

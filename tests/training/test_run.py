@@ -308,21 +308,6 @@ def test_folders_that_are_refused(finished, toy, tmp_path):
         load_run(tmp_path)
 
 
-@pytest.mark.parametrize("option", ["score_every_epochs", "patience"])
-def test_what_needs_validation_data_is_refused_without(toy, tmp_path, option):
-    experiment = Experiment.load(toy)
-    data = dataclasses.replace(experiment.data, valid_source=None, valid_target=None)
-    options = dataclasses.replace(
-        experiment.training,
-        best_by="loss",
-        **{"score_every_epochs": 0, "patience": None, option: 1},
-    )
-    experiment = dataclasses.replace(experiment, data=data, training=options)
-    with pytest.raises(ValueError, match=f"need validation data.*{option}': 1"):
-        train(experiment, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_a_changed_corpus_is_refused(toy, tmp_path, monkeypatch):
     experiment = Experiment.load(write_experiment(tmp_path / "data"))

@@ -1,5 +1,6 @@
 """Runs with every other option at once: they train, stop, resume to the same weights, translate."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -284,3 +285,13 @@ def test_a_model_with_fewer_places_than_the_longest_pair_trains(tmp_path, capsys
         ValueError, match="`training.buckets` must be at most `model.max_positions`"
     ):
         experiment(tmp_path / "data", SPLIT | options | {"training.buckets": "[4, 8]"})
+
+
+@pytest.mark.parametrize("option", ["score_every_epochs", "patience"])
+def test_what_needs_validation_data_is_refused_without(tmp_path, option):
+    described = experiment(tmp_path / "data", {f"training.{option}": "1"})
+    data = dataclasses.replace(described.data, valid_source=None, valid_target=None)
+    described = dataclasses.replace(described, data=data)
+    with pytest.raises(ValueError, match=f"need validation data.*{option}': 1"):
+        train(described, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

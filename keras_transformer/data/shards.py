@@ -275,7 +275,7 @@ class PreparedCorpus:
         return b""
 
     def decoded(self) -> Iterator[tuple[str, str]]:
-        """Yields `(source, target)` strings, shard after shard, which encode to the same ids.
+        """Yields `(source, target)` strings, shard after shard: `corpus_text` of the tokenizers.
 
         Text that was split before, for a vocabulary, is split as it was.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_transformer.arguments import check_flag, check_size
 from keras_transformer.decoding import Greedy, align, decode, score
-from keras_transformer.decoding.checked_ids import checked_rows
+from keras_transformer.decoding.checked_ids import check_one_source, checked_rows
 from keras_transformer.decoding.compiled import compiled
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.decoding.shortlist import Shortlist, candidate_inputs, check_shortlist
@@ -328,6 +328,7 @@ class Translator(TranslatorPresets):
                 f"{source_ids.min()} to {source_ids.max()}"
             )
         checked_rows("source_ids", source_ids, config.vocab_size, config.pad_id)
+        check_one_source(source_ids, config)
         is_real = source_ids != config.pad_id
         width = int(np.flatnonzero(is_real.any(axis=0)).max(initial=0)) + 1
         if width > self.max_source_length:

@@ -8,6 +8,7 @@ from toy_model import BOS, EOS, PAD, V, frozen_toy, sources, targets, toy_config
 
 from keras_transformer.decoding import BeamSearch, Greedy, align, decode, generate, score
 from keras_transformer.models import LanguageModel
+from keras_transformer.translation import Translator
 
 SOURCES = sources([3, 2])
 SEARCHES = [Greedy(extra_length=2), BeamSearch(beam_size=2, extra_length=2)]
@@ -136,6 +137,7 @@ def test_a_packed_model_searches_one_source_a_row():
         lambda: decode(model, both, Greedy(extra_length=2)),
         lambda: score(model, both, [[5, EOS]]),
         lambda: align(model, both, [[5, EOS]]),
+        lambda: Translator(model, model.config).translate_ids(both),
     ):
         with pytest.raises(ValueError, match="`source_ids` must have EOS only as the last id"):
             call()

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import pytest
-from backend import NAME, array, compiled, in_graph
+from backend import NAME, array, compiled, in_graph, tensorflow_only
 from keras import KerasTensor
 from toy_model import (
     BOS,
@@ -348,7 +348,7 @@ class _VocabularyOf:
         self.vocab_size = vocab_size
 
 
-@pytest.mark.skipif(NAME != "tensorflow", reason="TensorFlow alone counts traces")
+@tensorflow_only("a count of traces")
 def test_several_translators_are_no_retracing(translator, caplog):
     caplog.set_level("WARNING", logger="tensorflow")
     for _ in range(6):

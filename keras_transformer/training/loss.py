@@ -309,8 +309,9 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
         even, is_even = rows // 2 * 2, rows % 2 == 0
         if is_even is not True:  # odd, or not known yet
             labels, logits = labels[:even], logits[:even]
-        one, two = ops.split(labels, 2)
-        is_twice = ops.logical_and(ops.all(ops.equal(one, two)), is_even)
+        # No `split`: TensorFlow has no GPU kernel for one of int32.
+        half = even // 2
+        is_twice = ops.logical_and(ops.all(ops.equal(labels[:half], labels[half:])), is_even)
         divergence = _symmetric_divergence(logits, real[:even])
         divergence = ops.concatenate([divergence, divergence, ops.zeros_like(losses[even:])])
         return losses + ops.where(is_twice, self.alpha / 4 * divergence, 0.0), real

@@ -65,7 +65,8 @@ class DataSection(_NamesCorpus):
         source_key, target_key: Keys of JSON lines, or features of a dataset.
         split, valid_split: Of a dataset.
         invalid: What becomes of a faulty line: `"error"` or `"skip"`.
-        max_length: Pairs with a side of more ids than this, EOS included, are left out.
+        max_length: Pairs with a side of more ids than this, EOS included, are left out. A prepared
+            corpus has its own.
         imported: Where a model comes from that was imported, and not trained here. Such a run has
             no corpus.
         sources: `SourceSection`s, `[[data.sources]]` in a file: several corpora in the place of

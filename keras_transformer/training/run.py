@@ -29,6 +29,7 @@ from keras_transformer.experiment.run_folder import (
 )
 from keras_transformer.experiment.start import START_FILE, find_start, tokenizers_of_start
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.experiment.unused_keys import check_keys
 from keras_transformer.models import Transformer
 from keras_transformer.presets.record import MODEL_FILE, write_record
 from keras_transformer.training.callbacks import (
@@ -140,6 +141,8 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
     start = find_start(experiment, run_dir)
     described = experiment  # as the folder keeps it
     experiment = _with_model(experiment, start, run_dir)
+    if not resuming:
+        check_keys(experiment)
     corpora = open_corpora(experiment.data)
     tokenizers = _tokenizers(experiment, corpora[0], start, run_dir if resuming else None)
     config = experiment.config(**tokenizers.config_fields())

@@ -60,7 +60,7 @@ def _text(run_dir, experiment, data, model, model_file):
             "Data": _data(experiment.data, data),
             "Tokenizer": _tokenizer(experiment, data.tokenizers),
             "Training": _training(experiment.training, run_dir),
-            "Scores": _scores(experiment.training),
+            **({} if data.valid is None else {"Scores": _scores(experiment.training)}),
             "Make it again": _again(run_dir, model_file),
         },
         translates=True,

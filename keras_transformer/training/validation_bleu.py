@@ -31,12 +31,12 @@ class ValidationBleu(keras.callbacks.Callback):
         self._tokenizers = tokenizers
         self._translator = None
         self._limit = max_source_length
-        encode = tokenizers.source.encode
-        self._pairs = [
-            (source, tokenizers.target.plain_text(target))
-            for source, target in pairs
-            if source.strip() and len(encode(source)) < max_source_length
-        ]
+        self._pairs, self._left_out = [], 0
+        for source, target in pairs:
+            if source.strip() and len(tokenizers.source.encode(source)) < max_source_length:
+                self._pairs.append((source, tokenizers.target.plain_text(target)))
+            else:
+                self._left_out += 1
 
     def scores(self, weights_of=None):
         """`{"bleu": Score, "chrf": Score}` of the model with its current or with other weights.
@@ -62,6 +62,11 @@ class ValidationBleu(keras.callbacks.Callback):
         if (epoch + 1) % self.every:
             return
         first = self._translator is None
+        if first and self._left_out:
+            log(
+                f"val_bleu and val_chrf of {len(self._pairs):,} pairs; left out: "
+                f"{self._left_out:,} with a source that is blank or longer than {self._limit:,} ids"
+            )
         for name, score in self.scores().items():
             logs[f"val_{name}"] = score.value
             log(f"val_{name} {score.value:.2f}" + (f"  {score.signature}" if first else ""))

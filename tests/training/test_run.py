@@ -270,6 +270,7 @@ def test_without_validation_the_average_is_kept(toy, tmp_path, capsys):
     for a, b in zip(kept, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert not (run_dir / "checkpoints" / "best.weights.h5").exists()
+    assert "## Scores" not in (run_dir / "README.md").read_text()
     captured = capsys.readouterr()
     assert captured.out == ""  # progress goes to standard error
     assert "Epoch 1/3" in captured.err and "lengths [16]" in captured.err

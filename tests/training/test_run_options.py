@@ -14,6 +14,7 @@ from keras_transformer.experiment.tokenizers import Tokenizers
 from keras_transformer.training import run as run_module
 from keras_transformer.training import train
 from keras_transformer.training.data import TrainingData, make_tokenizers
+from keras_transformer.training.validation_bleu import ValidationBleu
 from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     SentencePieceTokenizer,
@@ -73,6 +74,19 @@ def test_scores_join_the_figures(everything):
     # Five batches an epoch, two an update: the third epoch ends in the middle of an update.
     assert [record["step"] for record in found] == [2, 5, 7]
     assert (run_dir / "plots" / "training.png").stat().st_size > 10_000
+
+
+def test_scores_say_once_which_pairs_they_lack(monkeypatch, capsys):
+    bytes_of = BytesTokenizer()
+    pairs = [("ab", "ba"), (" ", "x"), ("abcd", "x"), ("abc", "cba")]
+    callback = ValidationBleu(None, Tokenizers(bytes_of, bytes_of), pairs, max_source_length=4)
+    monkeypatch.setattr(callback, "scores", lambda: {})
+    callback.on_epoch_end(0, {})
+    expected = "2 pairs; left out: 2 with a source that is blank or longer than 4 ids\n"
+    assert capsys.readouterr().err == f"val_bleu and val_chrf of {expected}"
+    callback._translator = "made by the first scores"
+    callback.on_epoch_end(1, {})
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow

@@ -176,8 +176,8 @@ def _check(run, made):
     from keras_transformer.evaluation import text_scores
 
     corpus = _corpora_of(run)[1]
-    pairs = [pair for pair in itertools.islice(_texts(corpus), _MOST_CHECKED) if pair[0].strip()]
-    sources, references = zip(*pairs, strict=True)
+    pairs = (pair for pair in _texts(corpus) if pair[0].strip())
+    sources, references = zip(*itertools.islice(pairs, _MOST_CHECKED), strict=True)
     references = [run.target_tokenizer.plain_text(text) for text in references]
     short, whole = (dataclasses.replace(run, shortlist=each).translator() for each in (made, None))
     texts = [translator.translate(sources) for translator in (short, whole)]

@@ -55,6 +55,14 @@ class Projection(BaseLayer, keras.layers.Dense):
             outputs = self.activation(outputs if self.bias is None else outputs + self.bias)
         return reshape(outputs, (*leading, self.units)) if len(leading) > 1 else outputs
 
+    def load_own_variables(self, store):
+        super().load_own_variables(store)
+        if self.built and self.lora_enabled:
+            # The kernel has what the factors had. Keras makes both zero, and then neither learns:
+            # the first begins as `enable_lora` has it begin.
+            factor = self.lora_kernel_a
+            factor.assign(keras.initializers.HeUniform()(factor.shape, factor.dtype))
+
     def prepacked_kernel(self, in_blocks):
         """The kernel for `prepacked`: `ColumnBlocks`, or `None` for the kernel as it is."""
         if not in_blocks:

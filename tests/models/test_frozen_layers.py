@@ -126,6 +126,8 @@ def test_low_rank_adapters_stay(tmp_path):
     inner = again.get_layer("encoder_0").self_attention.query_key_value
     assert (inner.lora_rank, inner.lora_alpha) == (2, 3) and not inner._kernel.trainable
     np.testing.assert_allclose(array(again(BATCH)), array(model(BATCH)), atol=1e-5)
+    # The kernel has taken the factors in. They learn on from there, which two of zeros would not.
+    assert array(inner.lora_kernel_a).any() and not array(inner.lora_kernel_b).any()
 
 
 # --- Layers in a model of one's own ------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_no_process_outlives_the_command(tmp_path, sent, repo_root):
     """SIGINT goes to all processes, as a terminal sends it."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import pathlib, os, sys, time\n"
+        "import pathlib, os, signal, sys, time\n"
         "from keras_transformer.translation.workers import Workers\n"
         "class Slow:\n"
         "    batch_size = 1\n"
@@ -194,6 +194,7 @@ def test_no_process_outlives_the_command(tmp_path, sent, repo_root):
         "        pathlib.Path(sys.argv[1], str(os.getpid())).touch()\n"
         "        time.sleep(900)\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # no job in the background\n"
         "    with Workers(Slow, 2, Slow()) as translator:\n"
         "        translator.translate(['a', 'b', 'c'])\n"
     )

@@ -122,7 +122,7 @@ def compare_translations(
 
     The test is sacreBLEU's (Koehn 2004): the p-value is the share of resampled test sets whose
     difference, about its mean, is as large as that of the whole. Below 0.05 a difference is
-    commonly called significant. Of a system with the baseline's very texts it is 1.
+    commonly called significant. Of a system with the baseline's very score it is 1.
 
     Args:
         systems: Translations of the test set by the system's name; the first is the baseline.
@@ -165,11 +165,11 @@ def compare_translations(
         )
         signatures, columns = test()
     names = tuple(columns.pop("System"))
-    for name in names[1:]:
-        if list(systems[name]) == list(systems[names[0]]):
-            for results in columns.values():
+    for baseline, *others in columns.values():
+        for result in others:
+            if result.score == baseline.score:
                 # To sacreBLEU's count of larger differences none at all is the rarest of cases.
-                results[names.index(name)].p_value = 1.0
+                result.p_value = 1.0
     sentence = _sentence_scorer(by, tokenize, lowercase)
     return Comparison(
         names,

@@ -61,7 +61,13 @@ class TextScorer:
         if not metrics or not {*metrics} <= {*METRICS}:
             raise ValueError(f"`metrics` must be some of {METRICS}. Received: {metrics!r}")
         # force: sacreBLEU would warn that tokenized text is not what it expects, as asked for here.
-        bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+        try:
+            bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+        except (ImportError, RuntimeError, OSError) as error:  # a package or a download of its own
+            raise ValueError(
+                "`tokenize` must be a tokenizer whose packages and files this machine has. "
+                f"Received: {tokenize!r}: {' '.join(str(error).split())}"
+            ) from error
         known = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase), "ter": TER()}
         self.metrics = {name: known[name] for name in metrics}
 
@@ -148,6 +154,8 @@ def saved_model_translate(
 ) -> Callable[[list[str]], list[str]]:
     """A function `list[str] -> list[str]` that runs an exported SavedModel.
 
+    The function raises a ValueError for a text that is too long.
+
     Args:
         path: The folder that `export_saved_model` has made.
 
@@ -166,6 +174,23 @@ def saved_model_translate(
             batch = tf.constant(list(texts[start : start + _BATCH]))
             found = loaded.signatures["serving_default"](text=batch)["translation"].numpy()
             translations += [text.decode("utf-8") for text in found]
+        check_empty(texts, translations)
         return translations
+
+    def check_empty(texts, translations):
+        """`serving_default` leaves empty what it cannot answer; `translate` says what that is."""
+        places = [place for place, found in enumerate(translations) if not found]
+        for start in range(0, len(places), _BATCH):
+            group = places[start : start + _BATCH]
+            batch = tf.constant([texts[place] for place in group])
+            found = loaded.signatures["translate"](
+                text=batch, n_best=tf.zeros(len(group), tf.int32)
+            )
+            for place, status in zip(group, found["status"].numpy(), strict=True):
+                if status != b"ok":
+                    raise ValueError(
+                        "a text must be within the bounds of the SavedModel. Received: "
+                        f"{status.decode()} for text {place + 1}, {texts[place]!r:.80}"
+                    )
 
     return translate

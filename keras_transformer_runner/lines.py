@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import json
 import os
 import pathlib
 import stat
@@ -16,12 +17,14 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Control characters at which some reader or terminal begins a line.
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85"), " ")
+# Characters that JSON does not escape and that some readers take for the end of a line.
+_JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 _streams_read, _pipes_read = weakref.WeakSet(), set()
 
 
-class TabWarning(UserWarning):
-    """Plain text holds a tab: its file may be one of columns."""
+class FormatWarning(UserWarning):
+    """Plain text looks like another format: it holds a tab, or its first line is a JSON object."""
 
 
 def one_line(text):
@@ -48,8 +51,8 @@ def read_lines(path: os.PathLike | str, *, plain: bool = False) -> Iterator[str]
     Args:
         path: A file, or `"-"` for standard input (plain or gzip), which can be read only once, as
             can a pipe.
-        plain: Whether a line is a text and nothing else, so that the first tab is warned of: the
-            file may be one of columns.
+        plain: Whether a line is a text and nothing else, so that the first tab is warned of, and
+            a JSON object in the first line: the file may be one of columns, or JSON lines.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -109,15 +112,38 @@ def read_byte_lines(path, *, plain=False):
             if number == 1:
                 _check_encoding(line, path)
                 line = line.removeprefix(BYTE_ORDER_MARK)
+                if plain and _is_object(line):
+                    warnings.warn(
+                        f"{_display(path)}, line 1: plain text is a JSON object. A file of JSON "
+                        "lines has the format 'jsonl'",
+                        FormatWarning,
+                        stacklevel=1,
+                    )
             if plain and not has_tab and b"\t" in line:
                 has_tab = True
                 warnings.warn(
                     f"{_display(path)}, line {number}: plain text has a tab. A file with both "
                     "sides in columns is one source of the format 'tsv'",
-                    TabWarning,
+                    FormatWarning,
                     stacklevel=1,  # the same place for every reader: said once
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _is_object(line):
+    if not (line.startswith(b"{") and line.rstrip().endswith(b"}")):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def json_line(fields):
+    """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
+    line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
+    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates
 
 
 def _raw_lines(file, path):

@@ -67,6 +67,14 @@ def test_equal_systems_do_not_differ():
     assert summary == {"better": 0, "equal": 40, "worse": 0, "mean": 0}
 
 
+def test_equal_scores_of_other_texts_do_not_differ():
+    other = {"a": SYSTEMS["base"], "b": [f"{line.upper()} " for line in SYSTEMS["base"]]}
+    metrics = ("bleu", "chrf", "ter")
+    found = compare_translations(other, REFERENCES, samples=50, metrics=metrics, lowercase=True)
+    for name, scores in found.scores.items():
+        assert scores["a"].value == scores["b"].value and scores["b"].p_value == 1, name
+
+
 def test_the_sentences_that_differ_most_come_first():
     sentences = {"a": [10.0, 20.0, 30.0, 40.0, 5.0], "b": [15.0, 10.0, 30.0, 60.0, 0.0]}
     found = Comparison(("a", "b"), {}, {}, "chrf", sentences)

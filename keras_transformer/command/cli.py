@@ -12,7 +12,7 @@ from keras_transformer.command.export_parser import MODES
 from keras_transformer.command.parser import make_parser
 from keras_transformer.command.usage import usage_problem
 from keras_transformer_runner.failures import told
-from keras_transformer_runner.lines import TabWarning
+from keras_transformer_runner.lines import FormatWarning
 from keras_transformer_runner.streams import drop_output, open_standard_streams
 
 __all__ = ["MODES", "main"]
@@ -102,7 +102,7 @@ def _warnings_in_a_line():
             show(message, category, filename, *more)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("default", TabWarning)
+        warnings.simplefilter("default", FormatWarning)
         warnings.showwarning = show_in_a_line
         yield
 

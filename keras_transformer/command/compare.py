@@ -147,16 +147,15 @@ def _test_set(arguments, systems):
 
 def _plain_references(references, systems):
     """The references as readable text: of a vocabulary of split text, joined."""
-    from keras_transformer.experiment.tokenizers import Tokenizers
+    from keras_transformer.command.systems import plain_text_of
 
     found = {}
     for system in systems:
-        if system.kind == "python":
-            plain_text = Tokenizers.load(system.path).target.plain_text
+        if plain_text := plain_text_of(system):
             found.setdefault(tuple(map(plain_text, references)), system.path)
     if len(found) > 1:
         raise ValueError(
-            "runs to compare must read the references as the same text, so all or none of them "
+            "systems to compare must read the references as the same text, so all or none of them "
             f"have split text. Received: {' and '.join(found.values())}"
         )
     return list(next(iter(found), references))

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.command.inputs import write_lines
 from keras_transformer_runner.atomic import new_folder
-from keras_transformer_runner.lines import one_line
+from keras_transformer_runner.lines import json_line, one_line
 from keras_transformer_runner.streams import log
 
 _NAMES = {"chrf": "chrF", "bleu": "BLEU"}
@@ -92,14 +92,13 @@ def _write(path, lines):
 
 def _sentences(found, sources, references, translations):
     for place, reference in enumerate(references):
-        yield json.dumps(
+        yield json_line(
             {
                 **({} if sources is None else {"source": sources[place]}),
                 "reference": reference,
                 "translations": {name: texts[place] for name, texts in translations.items()},
                 found.by: {name: scores[place] for name, scores in found.sentences.items()},
-            },
-            ensure_ascii=False,
+            }
         )
 
 

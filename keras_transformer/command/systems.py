@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from keras_transformer.artifacts import DESCRIPTION, newest_version
 from keras_transformer.presets.folder import EXPERIMENT_FILE
-from keras_transformer_runner.folder import METADATA_FILE
+from keras_transformer_runner.folder import METADATA_FILE, open_folder
 from keras_transformer_runner.folder import MODEL_FILE as DEVICE_MODEL
 from keras_transformer_runner.folders import received
 from keras_transformer_runner.lines import check_file, read_lines
+from keras_transformer_runner.tokenizers import VocabularyTokenizer
 
 _WHAT = (
     "a run or a preset of a translator, a SavedModel or LiteRT folder of one, or a file of "
@@ -71,13 +72,31 @@ def read_translations(system, count):
     Raises:
         ValueError: if there are more or fewer.
     """
-    lines = list(read_lines(system.path))
+    lines = list(read_lines(system.path, plain=True))
     if len(lines) != count:
         raise ValueError(
             "a file of translations must have as many lines as references. "
             f"Received: {system.path} with {len(lines):,} lines, {count:,} references"
         )
     return lines
+
+
+def plain_text_of(system):
+    """What makes its references readable text, a function of `str`; `None` if nothing tells.
+
+    Of a vocabulary of split text that is the joining.
+    """
+    if system.kind == "python":
+        from keras_transformer.experiment.tokenizers import Tokenizers
+
+        return Tokenizers.load(system.path).target.plain_text
+    if system.kind == "litert":
+        return open_folder(system.path).target_tokenizer.plain_text
+    if system.kind == "savedmodel":
+        joiner = _json(newest_version(system.path) / DESCRIPTION).get("joiner")
+        if isinstance(joiner, str):
+            return VocabularyTokenizer(["-"], joiner=joiner).plain_text  # of any words
+    return None
 
 
 def _kind(path):

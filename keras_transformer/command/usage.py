@@ -95,6 +95,11 @@ def _of_compare(arguments):
         return "compare needs references: --target, or a --source that has both sides"
     if arguments.source is None and any(map(os.path.isdir, arguments.systems)):
         return "compare needs --source, but where all RUNs are files of translations"
+    if arguments.source is None:
+        for name in ("format", "source_key", "target_key"):
+            if (value := getattr(arguments, name)) is not None:
+                option = name.replace("_", "-")
+                return f"--{option} of compare goes with --source. Received: --{option} {value}"
     return None
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from keras_transformer.models.inputs import as_known_array
 
 _RULE = "`{name}` must hold ids in [0, {size}){extra}. Received: id "
-_FOUND = re.compile(r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:\] \[)?(-?\d+)")
+_FOUND = re.compile(
+    r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:\] \[)?(-?\d+(?:\.\d+)?)"
+)
 
 
 class CheckedData:
@@ -156,9 +158,10 @@ class Ids:
 
     def _check_array(self, name, size, pad_id, array):
         ids = np.asarray(array)
-        if not ids.size or (ids.min() >= 0 and ids.max() < size):
+        bad = np.asarray(False) if ids.dtype.kind in "iu" else ids != np.floor(ids)
+        if not ids.size or (ids.min() >= 0 and ids.max() < size and not bad.any()):
             return
-        bad = ~((ids >= 0) & (ids < size))
+        bad = bad | ~((ids >= 0) & (ids < size))
         if pad_id is not None:
             bad &= ids != pad_id
         if bad.any():
@@ -174,9 +177,12 @@ class Ids:
         lowest, highest = tf.reduce_min(ids), tf.reduce_max(ids)
         nothing = tf.size(ids) == 0
         known = nothing | ((lowest >= 0) & (highest < tf.cast(size, ids.dtype)))
-        tf.debugging.Assert(
-            known, [_rule(name, size, pad_id), tf.where(lowest < 0, lowest, highest)]
-        )
+        wrong = tf.where(lowest < 0, lowest, highest)
+        if not ids.dtype.is_integer:
+            parts = tf.boolean_mask(ids, ids != tf.floor(ids))
+            known &= tf.size(parts) == 0
+            wrong = tf.concat([parts, [wrong]], axis=0)[0]
+        tf.debugging.Assert(known, [_rule(name, size, pad_id), wrong])
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):

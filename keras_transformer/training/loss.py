@@ -35,22 +35,30 @@ def label_logits(labels, logits, real=None):
     return ops.sum(ops.where(is_label, logits, ops.zeros_like(logits)), axis=-1), logits
 
 
+def ids_of(labels, logits):
+    """Labels as int32, and where they are whole numbers in `[0, V)`."""
+    ids = ops.cast(labels, "int32")
+    valid = ops.logical_and(ids >= 0, ids < ops.shape(logits)[-1])
+    if "float" in keras.backend.standardize_dtype(labels.dtype):
+        valid = ops.logical_and(valid, labels == ops.floor(labels))
+    return ids, valid
+
+
 def token_log_likelihood(labels, logits, real=None):
     """Log-probability of each label, and the mean log-probability of the whole vocabulary.
 
     Args:
-        labels: `(B, T)` integer ids. A label outside `[0, V)` gives NaN, so that it cannot train
-            a wrong row in silence.
+        labels: `(B, T)` ids. One that is no whole number in `[0, V)` gives NaN, so that it cannot
+            train a wrong row in silence.
         logits: `(B, T, V)`, any float dtype; computed in float32.
         real: `(B, T)` boolean; slots that are `False` give finite values whatever their logits.
 
     Returns:
         Two float32 tensors `(B, T)`: `log p(label)` and `mean_v log p(v)`.
     """
-    labels = ops.cast(labels, "int32")
-    chosen, logits = label_logits(labels, logits, real)
+    ids, valid = ids_of(labels, logits)
+    chosen, logits = label_logits(ids, logits, real)
     normalizer = ops.logsumexp(logits, axis=-1)
-    valid = ops.logical_and(labels >= 0, labels < ops.shape(logits)[-1])
     log_likelihood = ops.where(valid, chosen - normalizer, float("nan"))
     return log_likelihood, ops.mean(logits, axis=-1) - normalizer
 

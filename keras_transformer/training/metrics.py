@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.arguments import check_rate
 from keras_transformer.training.loss import (
     check_labels,
+    ids_of,
     label_logits,
     token_log_likelihood,
     token_losses,
@@ -56,7 +57,7 @@ class _TokenMetric(keras.metrics.Metric):
 class TokenAccuracy(_TokenMetric):
     """Share of real target tokens whose most likely id is the label (also where it shares that).
 
-    A label outside `[0, V)` is never right.
+    A label that is no whole number in `[0, V)` is never right.
 
     Args:
         pad_id: The label that marks a slot without a token.
@@ -76,12 +77,11 @@ class TokenAccuracy(_TokenMetric):
         super().__init__(pad_id, name)
 
     def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        labels = ops.cast(labels, "int32")
         real = ops.not_equal(labels, self.pad_id)
+        ids, is_id = ids_of(labels, logits)
         # Not by argmax, which costs XLA a pass of its own: the label's logit against the largest
         # comes out of the arrays that the loss has already.
-        chosen, logits = label_logits(labels, logits, real)
-        is_id = ops.logical_and(labels >= 0, labels < ops.shape(logits)[-1])
+        chosen, logits = label_logits(ids, logits, real)
         right = ops.logical_and(is_id, chosen >= ops.max(logits, axis=-1))
         return ops.cast(right, "float32"), real
 

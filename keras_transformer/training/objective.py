@@ -22,7 +22,16 @@ def compile_model(model, training):
     Args:
         model: The `Transformer`.
         training: A `TrainingSection`.
+
+    Raises:
+        ValueError: if batches are accumulated under loss scaling.
     """
+    if training.accumulate_batches > 1 and model.dtype_policy.name == "mixed_float16":
+        raise ValueError(
+            "`training.accumulate_batches` does not go with mixed_float16, whose batches that "
+            "overflow belong to no update: use mixed_bfloat16. "
+            f"Received: accumulate_batches={training.accumulate_batches}"
+        )
     pad_id = model.config.pad_id
     model.compile(
         optimizer=_optimizer(model, training),

@@ -152,8 +152,9 @@ def current_weights(model):
     If the optimizer has exponential moving averages of the trainable weights, it gives those.
     """
     averages = {}
-    if model.optimizer is not None and model.optimizer.use_ema and model.optimizer.built:
-        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    # Inside one that scales the loss, which has no averages of its own.
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if optimizer is not None and optimizer.use_ema and optimizer.built:
         # The attribute that Keras' own SwapEMAWeights reads; there is no public one.
         pairs = zip(
             model.trainable_variables, optimizer._model_variables_moving_average, strict=True

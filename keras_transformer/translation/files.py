@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 from keras_transformer.arguments import check_choice, check_flag, check_size
 from keras_transformer.outputs import Part, new_output
 from keras_transformer_runner.integrity import checksum
-from keras_transformer_runner.lines import one_line, read_lines
+from keras_transformer_runner.lines import json_line, one_line, read_lines
 from keras_transformer_runner.sentences import check_language, translate_texts
 
 FORMATS = ("lines", "jsonl")
 TOO_LONG = ("error", "skip")
-# Characters that JSON does not escape and that some readers take for the end of a line.
-_JSON_ESCAPES = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,9 +266,3 @@ def _skip(items, part, seen, source):
 def as_lines(texts):
     """Texts as bytes, each exactly one line."""
     return "".join(one_line(text) + "\n" for text in texts).encode()
-
-
-def json_line(fields):
-    """A JSON object on one line for every reader, in what UTF-8 can hold; the rest is escaped."""
-    line = json.dumps(fields, ensure_ascii=False).translate(_JSON_ESCAPES)
-    return line.encode("utf-8", "backslashreplace").decode()  # lone surrogates

@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
-from keras_transformer.command import cli, compare
+from keras_transformer.command import cli, compare, systems
 from keras_transformer.command.systems import find_systems
 from keras_transformer.experiment import load_run
+from keras_transformer_runner.tokenizers import VocabularyTokenizer
 
 
 @pytest.fixture
@@ -159,6 +161,14 @@ def test_artefacts_translate_too(files, tmp_path, monkeypatch, capsys):
         return lambda sources: good.read_text().splitlines()
 
     monkeypatch.setattr(compare, "translate_function", translate_function)
+    # Both have split text: the references are joined as their translations are.
+    pieces = SimpleNamespace(target_tokenizer=VocabularyTokenizer(["a"], joiner="@@"))
+    monkeypatch.setattr(systems, "open_folder", {str(device): pieces}.__getitem__)
+    served.joinpath("assets.extra").mkdir()
+    (served / "assets.extra" / "serving.json").write_text(
+        json.dumps({"signatures": {"translate": {}}, "joiner": "@@"})
+    )
+    target.write_text(target.read_text().replace("a", "@@ a"))
     test_set = ["--source", source, "--target", target, "--samples", 9]
     assert run(device, served.parent, *test_set) == 0
     assert asked == [("litert", str(device)), ("savedmodel", str(served.parent))]
@@ -196,6 +206,11 @@ def test_runs_must_read_the_references_alike(fails, run_dir, files, tmp_path, mo
         (["a", "b"], "compare needs references: --target, or a --source that has both sides"),
         (["a", "b", "--source", "s"], "compare needs references"),
         (["a", ".", "--target", "r"], "compare needs --source, but where all RUNs are files"),
+        (
+            ["a", "b", "--target", "r", "--format", "jsonl"],
+            "--format of compare goes with --source",
+        ),
+        (["a", "b", "--target", "r", "--target-key", "x"], "--target-key of compare goes with"),
         (["a", "b", "--target", "r", "--metrics", "bleu,comet"], "must be some of bleu,chrf,ter"),
         (["a", "b", "--target", "r", "--metrics", "bleu,bleu"], "each once. Received: bleu,bleu"),
     ],

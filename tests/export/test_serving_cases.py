@@ -21,6 +21,7 @@ from keras_transformer import (
     TransformerConfig,
     Translator,
 )
+from keras_transformer.evaluation import saved_model_translate
 from keras_transformer.export import export_saved_model
 from keras_transformer.export.serving.graphs import ServingGraphs, ServingModule
 from keras_transformer_runner.tokenizers import (
@@ -163,6 +164,8 @@ def test_a_long_text_is_answered_whole_or_named(served, live, short):
     with loaded(short.path) as run:
         found = run("translate", text=some, n_best=np.ones(3, "int32"))
     assert found["status"].tolist() == [b"ok", b"too_long", b"ok"]
+    with pytest.raises(ValueError, match="Received: too_long for text 3, 'a b c d'"):
+        saved_model_translate(short.path)([some[0], "", some[1]])
     ((one,), (other,)) = short.live.translate_with_details([some[0], some[2]])
     assert decoded(found["translations"][:, 0]) == [one.text, "", other.text]
     assert found["truncated"][:, 0].tolist() == [one.truncated, False, True]

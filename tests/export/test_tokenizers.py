@@ -13,6 +13,8 @@ from keras_transformer import (
     export_litert,
     export_saved_model,
 )
+from keras_transformer.command.systems import find_systems, plain_text_of
+from keras_transformer.export.parity import bleu
 from keras_transformer_runner.tokenizers import (
     BytesTokenizer,
     CharacterTokenizer,
@@ -21,9 +23,9 @@ from keras_transformer_runner.tokenizers import (
 
 TEXTS = ["a", "ab@@ c d", "", "  ", "é d\tc", "</s> a", "x\u3000y", "d d d c@@", "\ufffd a"]
 KINDS = {
+    "vocabulary": lambda: VocabularyTokenizer(["a", "ab@@", "c", "d", "é", "c@@", "de@@"]),
     "bytes": BytesTokenizer,
     "characters": lambda: CharacterTokenizer("abcdeé @"),
-    "vocabulary": lambda: VocabularyTokenizer(["a", "ab@@", "c", "d", "é", "c@@", "de@@"]),
 }
 
 
@@ -48,12 +50,18 @@ def test_both_artefacts_answer_as_python_does(kind, tmp_path):
     served = export_saved_model(
         model, tokenizer, tmp_path / "served", **arguments, warmup_batch_sizes=()
     )
-    device = export_litert(model, tokenizer, tmp_path / "device", **arguments)
+    device = export_litert(model, tokenizer, tmp_path / "device", references=TEXTS, **arguments)
     assert served.identical == device.identical == len(TEXTS)
     assert not [op for op in served.ops if "entencepiece" in op]
     runner = Runner(tmp_path / "device")
     answers = Translator(model, tokenizer, strategy).translate(TEXTS)
     assert len(set(answers)) > 3 and answers[2] == answers[3] == ""
     assert runner.translate(TEXTS) == answers
+    # References of split text are joined as answers are, by whoever has only the folder, too.
+    references = list(map(tokenizer.plain_text, TEXTS))
+    assert device.bleu == bleu(answers, references, "13a")
+    for system in find_systems([tmp_path / "served", tmp_path / "device"]):
+        plain_text = plain_text_of(system) or str
+        assert list(map(plain_text, TEXTS)) == references
     assert [runner.encode(text)[:-1] for text in TEXTS] == [tokenizer.encode(t) for t in TEXTS]
     assert (tmp_path / "device" / "tokenizer.json").read_bytes() == tokenizer.to_bytes()

@@ -66,12 +66,15 @@ def model(request):
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")  # Keras, of a list
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_an_id_outside_the_vocabulary_is_named_before_any_weight_moves(model, form):
-    for name, bad in (("source_ids", V), ("target_ids", -1), ("labels", V + 2)):
+    for name, bad in (
+        *(("source_ids", V), ("target_ids", -1), ("labels", V + 2), ("labels", 1.5)),
+    ):
         arrays = {
             "source_ids": sources([S] * ROWS),
             "target_ids": targets(ROWS, T),
             "labels": targets(ROWS, T),
         }
+        arrays[name] = arrays[name].astype(type(bad))
         arrays[name][3, 1] = bad
         labels, before = arrays.pop("labels"), model.get_weights()
         rule = rf"`{name}` must hold ids in \[0, {V}\). Received: id {bad}, "

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from keras_transformer.data import ParallelCorpus
-from keras_transformer_runner.lines import TabWarning, one_line, read_lines
+from keras_transformer_runner.lines import FormatWarning, one_line, read_lines
 
 ENDS = "\n\v\f\r\x1c\x1d\x1e\x85"
 
@@ -76,9 +76,26 @@ def test_the_first_tab_of_plain_text_is_told_once(tmp_path):
         for _ in range(3):
             assert len(list(read_lines(path, plain=True))) == len(list(corpus)) == 3
     (warning,) = caught
-    assert warning.category is TabWarning
+    assert warning.category is FormatWarning
     assert f"{path}, line 2: plain text has a tab" in str(warning.message)
     assert list(ParallelCorpus(_columns(path))) == [("b", "c"), ("d", "e")]  # where tabs belong
+
+
+@pytest.mark.parametrize("line, is_told", [('{"a": "b"} ', True), ("{a}", False), ("[1]", False)])
+def test_json_lines_read_as_plain_text_are_told_once(tmp_path, line, is_told):
+    path = tmp_path / "text"
+    path.write_text(f'{line}\n{{"a": 1}}\n')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            assert (
+                list(read_lines(path)) == list(read_lines(path, plain=True)) == [line, '{"a": 1}']
+            )
+    told = [(warning.category, str(warning.message)) for warning in caught]
+    message = (
+        f"{path}, line 1: plain text is a JSON object. A file of JSON lines has the format 'jsonl'"
+    )
+    assert told == [(FormatWarning, message)] * is_told
 
 
 def _columns(path):

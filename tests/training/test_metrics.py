@@ -147,10 +147,10 @@ def test_a_label_is_right_when_nothing_is_likelier():
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_label_outside_the_vocabulary_is_never_right(jit):
     run = compiled if jit else in_graph
-    labels = np.array([[VOCAB, -1, 10**6, 2]])
-    logits = np.full((1, 4, VOCAB), -3.0, "float32")  # a label that is none has the logit 0
+    labels = np.array([[VOCAB, -1, 10**6, 2, 0.4]], "float32")
+    logits = np.full((1, 5, VOCAB), -3.0, "float32")  # a label that is none has the logit 0
     right, real = run(TokenAccuracy().values)(labels, logits)
-    np.testing.assert_array_equal(right, [[0, 0, 0, 1]])
+    np.testing.assert_array_equal(right, [[0, 0, 0, 1, 0]])
     assert np.all(real)
     metric = Perplexity()
     metric.update_state(labels, logits)

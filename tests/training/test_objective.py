@@ -56,9 +56,9 @@ def joined(batches):
     return inputs, np.concatenate(labels)
 
 
-def new_model():
+def new_model(**options):
     keras.utils.set_random_seed(5)
-    return Transformer(CONFIG)
+    return Transformer(CONFIG, **options)
 
 
 OPTIMIZERS = {
@@ -203,6 +203,19 @@ def test_options_choose_schedule_and_loss():
     assert model.optimizer.global_clipnorm == 0.7
 
 
+def test_the_average_of_the_weights_where_the_loss_is_scaled():
+    model = new_model(dtype="mixed_float16")
+    compile_model(model, section(ema=0.5))
+    (batch,) = make_batches([5])
+    for _ in range(3):
+        model.train_on_batch(*batch)
+    assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
+    averages = model.optimizer.inner_optimizer._model_variables_moving_average
+    for ours, average in zip(current_weights(model), averages, strict=True):
+        np.testing.assert_array_equal(ours, average)
+    assert not np.array_equal(current_weights(model)[0], model.get_weights()[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_average_of_the_weights_goes_by_updates(batches):
@@ -225,6 +238,12 @@ def test_the_average_of_the_weights_goes_by_updates(batches):
     ):
         np.testing.assert_allclose(ours, mean, atol=1e-6)
         assert not np.array_equal(ours, weight)
+
+
+def test_batches_are_not_accumulated_where_the_loss_is_scaled():
+    message = "does not go with mixed_float16.* Received: accumulate_batches=2"
+    with pytest.raises(ValueError, match=message):
+        compile_model(new_model(dtype="mixed_float16"), section(accumulate_batches=2))
 
 
 def test_without_an_average_the_weights_are_what_is_kept():

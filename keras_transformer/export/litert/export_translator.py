@@ -195,6 +195,8 @@ class PythonAnswers(NamedTuple):
         source_ids = [translator.source_ids(sample) for sample in samples]
         target_ids = translator.translate_ids(translator.pad(source_ids))
         texts = [translator.target_tokenizer.decode(ids) for ids in target_ids]
+        if references is not None:
+            references = list(map(translator.target_tokenizer.plain_text, references))
         score = bleu(texts, references, bleu_tokenize)
         return cls(samples, source_ids, target_ids, texts, references, bleu_tokenize, score)
 

@@ -231,7 +231,10 @@ class ServingGraphs(SearchGraphs):
     def facts(self):
         shortlist = self.translator.shortlist
         summary = {} if shortlist is None else {"shortlist": shortlist.summary}
-        return {**super().facts(), **summary}
+        # What `compare` joins references of split text by.
+        joiner = getattr(self.translator.target_tokenizer, "joiner", None)
+        split = {} if joiner is None else {"joiner": joiner}
+        return {**super().facts(), **summary, **split}
 
     def _decoded(self, source_ids, strategy):
         translator = self.translator

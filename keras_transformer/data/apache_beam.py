@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_transformer.data.corpus import Corpus, numbered_pairs
-from keras_transformer.data.corpus_parts import corpus_parts
+from keras_transformer.data.corpus_parts import CorpusPart, corpus_parts
 from keras_transformer.data.faults import Faults
 from keras_transformer.data.places import is_remote, open_bytes, path_in, put, remote_folder
 from keras_transformer.data.preparation import KIND, check_options, corpus_name, finish, rows
@@ -146,17 +146,23 @@ def _run(apache_beam, options, corpus, tokenizers, place, max_length, shards, se
 
 
 def _chunks(corpus):
-    """Lists of `(number, source, target)`; with a last, empty one the faults, as a dict."""
+    """Lists of `(number, source, target)`; with a last, empty one the faults, as a dict.
+
+    Each comes with its place: chunks in order of their places are the corpus in its order, which
+    the numbers of pairs need not ascend in.
+    """
     faults = Faults()
     pairs = iter(numbered_pairs(corpus, faults))
+    place = corpus.first if isinstance(corpus, CorpusPart) else 0
     while chunk := list(itertools.islice(pairs, CHUNK)):
-        yield chunk, {}
-    yield [], dataclasses.asdict(faults)
+        yield place, chunk, {}
+        place += len(chunk)
+    yield place, [], dataclasses.asdict(faults)
 
 
 @dataclasses.dataclass
 class _Tokenize:
-    """Pairs to `(shard, [(number, source bytes, target bytes), ...])`; faults have the last key.
+    """A chunk to `(shard, [(place, pairs)])`, the pairs as bytes; faults have the last key.
 
     It travels as bytes; a worker makes the tokenizers when it first needs them.
     """
@@ -180,21 +186,19 @@ class _Tokenize:
         return tokenizers
 
     def __call__(self, chunk):
-        pairs, faults = chunk
+        place, pairs, faults = chunk
         faults = Faults(**faults)
-        yield from self._rows(pairs, faults).items() if pairs else ()
-        if faults.counts:
+        for shard, rows_of_shard in self._rows(pairs, faults).items() if pairs else ():
+            yield shard, [(place, rows_of_shard)]
+        if faults != Faults():
             yield self.shards, [dataclasses.asdict(faults)]
 
     def _rows(self, pairs, faults):
         numbers, *columns = tokenize_chunk(pairs, self._tokenizers, self.max_length, faults)
         shards = shard_of(numbers, self.shards, self.seed).tolist()
         of_shard = {}
-        for shard, number, source, target in zip(
-            shards, numbers.tolist(), *rows(columns), strict=True
-        ):
-            row = number, source.tobytes(), target.tobytes()
-            of_shard.setdefault(shard, []).append(row)
+        for shard, source, target in zip(shards, *rows(columns), strict=True):
+            of_shard.setdefault(shard, []).append((source.tobytes(), target.tobytes()))
         return of_shard
 
 
@@ -215,14 +219,15 @@ class _Write:
         else:
             self._write_shard(key, values)
 
-    def _write_shard(self, shard, rows):
+    def _write_shard(self, shard, chunks):
         name = shard_file(shard, self.shards)
         entries = []
 
         def write(temporary):
             writer = ShardWriter(temporary, name, self.compression, self.max_length)
-            for _, *sides in sorted(rows):
-                writer.write(*(np.frombuffer(side, np.int32) for side in sides))
+            for _, pairs in sorted(chunks):
+                for sides in pairs:
+                    writer.write(*(np.frombuffer(side, np.int32) for side in sides))
             entries.append(writer.close())
 
         # A runner may give the same shard to two workers, which write the same.

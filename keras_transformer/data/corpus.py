@@ -74,6 +74,9 @@ class Corpus(abc.ABC):
     `invalid="error"`, the default, stops at the first such line and names it; `"skip"` leaves it
     out and counts it, and `check` and `prepare` report the numbers of the first ten.
 
+    To `check` a side of any white space of Unicode is empty; in training, one that its tokenizer
+    has no pieces for: those of bytes, characters and words keep white space beyond ASCII as text.
+
     Example:
         >>> from keras_transformer.data import Corpus
         >>> class Numerals(Corpus):

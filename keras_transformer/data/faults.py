@@ -13,6 +13,7 @@ class Faults:
     Attributes:
         counts: Pairs, by kind.
         lines: The numbers of the first ten lines (from 1), by kind, ascending.
+        numbered: Whether `lines` are kept: not where they would be of several files.
 
     Example:
         >>> from keras_transformer.data import Faults
@@ -25,6 +26,7 @@ class Faults:
 
     counts: dict = dataclasses.field(default_factory=dict)
     lines: dict = dataclasses.field(default_factory=dict)
+    numbered: bool = True
 
     def add(self, kind: str, numbers: Sequence[int]) -> None:
         """Counts the lines `numbers` as faults of one kind."""
@@ -32,12 +34,19 @@ class Faults:
 
     def update(self, other: "Faults") -> None:
         """Adds the faults of another part of the same corpus; parts may come in any order."""
+        if not other.numbered:
+            self.leave_out_lines()
         for kind, count in other.counts.items():
-            self._merge(kind, count, other.lines[kind])
+            self._merge(kind, count, other.lines.get(kind, []))
+
+    def leave_out_lines(self) -> None:
+        """Keeps counts alone, now and later: numbers of several files name no line."""
+        self.numbered, self.lines = False, {}
 
     def _merge(self, kind, count, numbers):
         if count:
             self.counts[kind] = self.counts.get(kind, 0) + count
+        if count and self.numbered:
             first = sorted([*self.lines.get(kind, []), *map(int, numbers)])
             self.lines[kind] = first[:_LINES_KEPT]
 

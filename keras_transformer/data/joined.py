@@ -46,13 +46,16 @@ class TaggedCorpus(Corpus):
 
     def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
         for number, source, target in self.corpus.numbered_pairs(faults):
-            # A source without text stays one, which training leaves out.
-            yield number, f"{self.tag} {source}" if source.strip() else source, target
+            # A source without text becomes one that no tokenizer has pieces for.
+            yield number, f"{self.tag} {source}" if source.strip() else "", target
 
 
 @dataclasses.dataclass(frozen=True)
 class JoinedCorpus(Corpus):
     """Corpora one behind the other.
+
+    Pairs keep the numbers that they have in their part, so that reports count faults without
+    naming lines.
 
     Args:
         parts: A sequence of `Corpus`.
@@ -78,6 +81,7 @@ class JoinedCorpus(Corpus):
         return [file for part in self.parts for file in part.files]
 
     def numbered_pairs(self, faults: Faults) -> Iterator[tuple[int, str, str]]:
+        faults.leave_out_lines()
         return itertools.chain.from_iterable(part.numbered_pairs(faults) for part in self.parts)
 
     def in_turn(self) -> Iterator[tuple[str, str]]:

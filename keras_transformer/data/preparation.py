@@ -60,7 +60,8 @@ def prepare(
         FileExistsError: if `folder` exists and is not empty.
         TargetInUseError: if another process is writing it.
         OSError: if the shards cannot be written.
-        ValueError: if an argument is out of range, a line is faulty, or no pair is left.
+        ValueError: if an argument is out of range, a line is faulty, a text is no string or holds
+            a lone surrogate, or no pair is left.
 
     Example:
         >>> from keras_transformer.data import prepare

@@ -109,7 +109,8 @@ def tokenize_corpus(
         A `TokenizedCorpus`.
 
     Raises:
-        ValueError: if `max_length` is not an integer >= 2, or no pair is left.
+        ValueError: if `max_length` is not an integer >= 2, a text is no string or holds a lone
+            surrogate, or no pair is left.
 
     Example:
         >>> from keras_transformer.data import tokenize_corpus
@@ -158,12 +159,16 @@ def tokenize_chunk(pairs, tokenizers, max_length, faults):
     Returns:
         int64 numbers of the pairs kept; then int32 values and lengths of the sources, and of the
         targets, as in `TokenizedCorpus`.
+
+    Raises:
+        ValueError: if a text is no string, or holds a lone surrogate.
     """
     numbers, *texts = zip(*pairs, strict=True)
-    numbers = np.array(numbers, np.int64)
     sides = [
-        tokenizer.tf_encode(list(side)) for tokenizer, side in zip(tokenizers, texts, strict=True)
+        tokenizer.tf_encode([_utf8(*each, name) for each in zip(side, numbers, strict=True)])
+        for tokenizer, side, name in zip(tokenizers, texts, ("source", "target"), strict=True)
     ]
+    numbers = np.array(numbers, np.int64)
     values = [side.flat_values.numpy() for side in sides]
     lengths = [side.row_lengths().numpy().astype(np.int32) for side in sides]
     empty = np.minimum(*lengths) == 0
@@ -175,3 +180,14 @@ def tokenize_chunk(pairs, tokenizers, max_length, faults):
     for side_values, side_lengths in zip(values, lengths, strict=True):
         columns += [side_values[np.repeat(keep, side_lengths)], side_lengths[keep]]
     return columns
+
+
+def _utf8(text, number, side):
+    """The bytes of a text, which a graph reads."""
+    try:
+        return text.encode("utf-8")
+    except (AttributeError, UnicodeEncodeError):
+        raise ValueError(
+            f"the {side} of a pair must be a string without lone surrogates. "
+            f"Received: pair {number} with {text!r:.80}"
+        ) from None

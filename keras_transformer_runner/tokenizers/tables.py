@@ -153,7 +153,7 @@ class BytesTokenizer(_TableTokenizer):
         return pieces + [f"<unused_{token}>" for token in range(len(pieces), self.vocab_size)]
 
     def _split(self, text):
-        content = text.encode().strip()
+        content = _stripped(text)
         return [content[index : index + 1] for index in range(len(content))]
 
     def _tf_split(self, texts):
@@ -201,14 +201,14 @@ class CharacterTokenizer(_TableTokenizer):
         """
         counts = collections.Counter()
         for sentence in strings(sentences):
-            counts.update(sentence.strip())
+            counts.update(_stripped(sentence).decode())
         return cls(_frequent(counts, min_count, None))
 
     def _fields(self):
         return {"characters": "".join(self.pieces[len(_SPECIAL) :])}
 
     def _split(self, text):
-        return [character.encode() for character in text.encode().strip().decode()]
+        return [character.encode() for character in _stripped(text).decode()]
 
     def _tf_split(self, texts):
         import tensorflow as tf
@@ -341,6 +341,11 @@ class VocabularyTokenizer(_TableTokenizer):
         import tensorflow as tf
 
         return tf.strings.regex_replace(super()._tf_decode(ids), r" \z", "")
+
+
+def _stripped(text):
+    """UTF-8 without the white space of ASCII at its ends, as `tf.strings.strip` leaves it."""
+    return text.encode().strip()
 
 
 _KINDS = {kind.kind: kind for kind in (BytesTokenizer, CharacterTokenizer, VocabularyTokenizer)}

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from keras_transformer.data import ParallelCorpus, apache_beam
+from keras_transformer.data import Corpus, JoinedCorpus, ParallelCorpus, apache_beam
 from keras_transformer.data.apache_beam import _Write, prepare_with_beam
 from keras_transformer.data.corpus_parts import corpus_parts
 from keras_transformer.data.preparation import prepare
@@ -65,6 +65,30 @@ def test_parts_are_read_by_themselves(tmp_path, monkeypatch, packed):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+class Countdown(Corpus):
+    """Numbers that do not ascend, nor their texts."""
+
+    name = "countdown"
+
+    def numbered_pairs(self, faults):
+        for number in (5, 3, 4, 1, 2, 5, 3):
+            yield number, "abcde"[:number], "x"
+
+
+@needs_beam
+def test_pairs_whose_numbers_repeat_or_descend_keep_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.data.apache_beam.CHUNK", 3)
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{'ba' * (i % 3)}\ty\n" for i in range(9)) + "no tab")
+    corpus = JoinedCorpus([Countdown(), ParallelCorpus(path, invalid="skip"), Countdown()])
+    options = {"max_length": 9, "shards": 2}
+    prepare(corpus, BytesTokenizer(), tmp_path / "a", **options)
+    prepared = prepare_with_beam(corpus, BytesTokenizer(), tmp_path / "b", **options)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert prepared.skipped == {"empty": 3, "too_long": 0, "no_tab": 1}
+    assert prepared.skipped_lines == {}
+
+
 @needs_beam
 def test_two_tokenizers_and_shards_without_a_pair(tmp_path):
     pairs = [("a", "b"), ("c", "d")]
@@ -89,7 +113,7 @@ def test_workers_may_write_the_same_shard(tmp_path):
     """At once, or when another has been given up; what the slower one leaves is in nobody's way."""
     write = _Write(str(tmp_path), 2, None, 9)
     row = np.arange(5, 8, dtype=np.int32).tobytes()
-    group = 1, [[(number, row, row) for number in range(500)]]
+    group = 1, [[(place, [(row, row)] * 50) for place in range(0, 500, 50)]]
     threads = [threading.Thread(target=write, args=(group,)) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -17,6 +17,7 @@ from keras_transformer.data import (
     batches_per_epoch,
     choose_buckets,
     evaluation_batches,
+    prepare,
     tokenize_corpus,
     training_batches,
 )
@@ -326,6 +327,22 @@ def test_tokenizing_in_chunks_changes_nothing(tokenizer, monkeypatch):
 def test_a_corpus_of_which_nothing_is_left_is_an_error(tokenizer, pairs):
     with pytest.raises(ValueError, match=r"must hold a pair.*max_length=4, skipped pairs: \{"):
         tokenize_corpus(pairs, tokenizer, max_length=4)
+
+
+@pytest.mark.parametrize(
+    "pair, message",
+    [
+        ((None, "a"), "the source of a pair must be a string .* Received: pair 2 with None"),
+        (("a", b"a"), "the target of a pair must be a string .* Received: pair 2 with b'a'"),
+        (("a", "\ud800 a"), r"target .* lone surrogates. Received: pair 2 with '\\ud800 a'"),
+    ],
+)
+def test_a_side_that_is_no_text_is_named(tokenizer, tmp_path, pair, message):
+    pairs = [("a", "b"), pair]
+    with pytest.raises(ValueError, match=message):
+        tokenize_corpus(pairs, tokenizer, max_length=8)
+    with pytest.raises(ValueError, match=message):
+        prepare(pairs, tokenizer, tmp_path / "p", max_length=8)
 
 
 def test_max_length_is_checked(tokenizer):

@@ -172,6 +172,11 @@ def test_faults_of_parts_add_up_in_any_order():
     assert merged[0] == merged[1]
     assert merged[0].counts == {"empty": 20, "no_tab": 19}
     assert merged[0].lines["no_tab"] == list(range(2, 21, 2))
+    joined = Faults()
+    joined.leave_out_lines()
+    merged[0].update(joined)  # after the others, or before
+    joined.update(merged[1])
+    assert merged[0] == joined == Faults(merged[1].counts, {}, numbered=False)
 
 
 def test_the_rule_for_faulty_lines_is_checked():

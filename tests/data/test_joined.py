@@ -111,12 +111,33 @@ def test_texts_are_joined_and_tagged(tmp_path):
         (tmp_path / name).write_text(lines)
     one, two = (ParallelCorpus(tmp_path / name) for name in ("one", "two"))
     joined = JoinedCorpus([TaggedCorpus(one, "<x>"), two])
-    assert list(joined) == [("<x> a", "b"), (" ", "c"), ("d", "e")]
-    assert list(joined.in_turn()) == [("<x> a", "b"), ("d", "e"), (" ", "c")]
+    assert list(joined) == [("<x> a", "b"), ("", "c"), ("d", "e")]
+    assert list(joined.in_turn()) == [("<x> a", "b"), ("d", "e"), ("", "c")]
     assert joined.check().usable == 2
     assert joined.files == [tmp_path / "one", tmp_path / "two"]
     assert TaggedCorpus(one, "<x>").text_bytes() == one.text_bytes()
     assert joined.name == f"{tmp_path / 'one'} with <x>, {tmp_path / 'two'}"
+
+
+def test_lines_of_several_files_are_not_named(tmp_path):
+    for name, lines in (("one", "a\tb\n\tb\nno tab\nc\td"), ("two", "a\tb\n\tb\nc\t\n")):
+        (tmp_path / name).write_text(lines)
+    one, two = (ParallelCorpus(tmp_path / name, invalid="skip") for name in ("one", "two"))
+    joined = JoinedCorpus([one, two])
+    assert str(joined.check()).endswith("left out: empty: 3; no_tab: 1")
+    assert tokenize_corpus(joined, TOKENIZER, max_length=4).skipped_lines == {}
+    assert str(one.check()).endswith("left out: empty: 1 (line 2); no_tab: 1 (line 3)")
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0 ", "\x1c"])
+def test_a_source_of_any_white_space_stays_without_a_tag(tmp_path, space):
+    """Of characters it would be text, and a pair without its tag."""
+    (tmp_path / "pairs").write_text(f"a\tb\n{space}\tc\n", encoding="utf-8")
+    tagged = TaggedCorpus(ParallelCorpus(tmp_path / "pairs"), "<x>")
+    tokenizer = CharacterTokenizer.train([*tagged.sentences(), f"a{space}a"])
+    trained = tokenize_corpus(tagged, tokenizer, max_length=9)
+    assert (len(trained), trained.skipped) == (1, {"empty": 1, "too_long": 0})
+    assert tagged.check().usable == 1
 
 
 def test_weights_of_a_temperature():

@@ -146,6 +146,15 @@ def test_characters_are_ordered_by_count_and_others_are_unknown():
     assert tokenizer.decode([5, 4, 1]) == "ab⁇"
 
 
+def test_all_characters_of_the_trained_text_are_known():
+    """At its ends too, where other white space than that of ASCII is kept."""
+    texts = ["\u3000abc\u00a0", "ab\x1c", "\x85a\u2028", " \t\x0b a \u2003 \r\n", *TEXTS]
+    tokenizer = CharacterTokenizer.train(texts)
+    assert all(tokenizer.unk_id not in tokenizer.encode(text) for text in texts)
+    read = {token for text in texts for token in tokenizer.encode(text)}
+    assert len(read) == tokenizer.vocab_size - 4  # and none that is never read
+
+
 def test_a_vocabulary_joins_what_was_split():
     tokenizer = VocabularyTokenizer.train(["ca@@ t ca@@ r", "t"])
     assert tokenizer.pieces[4:] == ["ca@@", "t", "r"]

@@ -76,7 +76,8 @@ def locked(target, *, wait=0.0):
             yield target
         except OSError as error:
             if error.errno in _FULL and error.filename is None:
-                error.filename = str(target)  # the system does not say what could not be written
+                # The system does not say what could not be written, and HDF5 says too much.
+                error.strerror, error.filename = os.strerror(error.errno), str(target)
             raise
         finally:
             if descriptor in _held:  # a forked child has let go of it already

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_transformer.distillation.options import DistillationOptions
 from keras_transformer.distillation.teachers import Teachers
-from keras_transformer.distillation.written_corpus import write_corpus
+from keras_transformer.distillation.written_corpus import check_probabilities, write_corpus
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.tokenizers import Tokenizers
 
@@ -71,8 +71,8 @@ def check_student(student: Experiment, teachers: Teachers, options: Distillation
     """Looks, without Keras, at whether a student can learn what its teachers are to write.
 
     Raises:
-        ValueError: if probabilities are written and not used, or used and not written, or the
-            student has another tokenizer than the teachers.
+        ValueError: if probabilities are written and not used, or used and not written, the student
+            has another tokenizer than the teachers, or they cannot write what it asks for.
 
     Example:
         >>> from keras_transformer.distillation import DistillationOptions, check_student
@@ -94,6 +94,7 @@ def check_student(student: Experiment, teachers: Teachers, options: Distillation
             "a student that learns probabilities must have its teachers' tokenizers: name them in "
             f"`tokenizer.file`. Received: file={section.file}, teacher={teachers.folders[0]}"
         )
+    check_probabilities(student.data, teachers, options)
 
 
 def distilled_experiment(student, run_dir, corpus=None, original_weight=None):

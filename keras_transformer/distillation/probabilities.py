@@ -20,33 +20,20 @@ _ROWS = 64  # of a batch
 def write_probabilities(folder, translator, corpus, *, top_k, max_length):
     """Writes the most probable ids of each target position, by teachers that see what is before.
 
-    A whole shard of these pairs that is there is kept: an interrupted call goes on.
+    A whole shard of these pairs and this K that is there is kept: an interrupted call goes on.
 
     Args:
         folder: The folder of `distil`.
         translator: The teachers' `Translator`.
         corpus: The pairs.
-        top_k: Ids of a position (K).
-        max_length: Most ids of a side, EOS included; other pairs are left out.
+        top_k: Ids of a position (K), at most the target's vocabulary.
+        max_length: Most ids of a side, EOS included, at most the teachers' positions; other pairs
+            are left out.
 
     Returns:
         What the note says of them.
-
-    Raises:
-        ValueError: if `max_length` is more than the teachers' learned positions, or K more than
-            their vocabulary.
     """
     model = translator.model
-    limit, size = model.config.max_positions, model.config.target_size
-    if limit is not None and max_length > limit:
-        raise ValueError(
-            "`data.max_length` must be at most the positions that the teachers know. "
-            f"Received: max_length={max_length}, max_positions={limit}"
-        )
-    if top_k > size:
-        raise ValueError(
-            f"`top_k` must be at most the vocabulary's size. Received: top_k={top_k}, size={size}"
-        )
     tokenizers = translator.tokenizer, translator.target_tokenizer
     pairs = tokenize_corpus(
         corpus, tokenizers[0], target_tokenizer=tokenizers[1], max_length=max_length
@@ -55,7 +42,7 @@ def write_probabilities(folder, translator, corpus, *, top_k, max_length):
     files = []
     for number, first in enumerate(range(0, len(pairs), _PAIRS)):
         path = folder / probabilities_file(number)
-        owner = f"{number} of {pairs.fingerprint}"
+        owner = f"{number} of {pairs.fingerprint}, top_k={top_k}"
         if not _is_whole(path, owner):
             arrays = _shard(pairs, range(first, min(first + _PAIRS, len(pairs))), run, model.config)
             write_file(path, functools.partial(_save, arrays, owner))
@@ -69,7 +56,7 @@ def write_probabilities(folder, translator, corpus, *, top_k, max_length):
 
 
 def _is_whole(path, owner):
-    """Whether a shard is there, as it was written, and of these pairs."""
+    """Whether a shard is there, as it was written, and of this owner."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         check_sealed_file(path, "it is made again", owner=owner)
         return True

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.experiment.experiment import Experiment
 from keras_transformer.experiment.run_folder import (
+    CONFIG_FILE,
     EXPERIMENT_FILE,
     check_finished,
     load_run,
@@ -95,6 +97,11 @@ class Teachers:
             "source_prefix": self.source_prefix,
             "target_prefix": self.target_prefix,
         }
+
+    def configs(self) -> list[TransformerConfig]:
+        """The `TransformerConfig` of each, read without Keras."""
+        texts = ((folder / CONFIG_FILE).read_text(encoding="utf-8") for folder in self.folders)
+        return [*map(TransformerConfig.from_json, texts)]
 
     def translator(self, *, jit_compile: bool = False) -> "Translator":
         """The `Translator` of all of them; `jit_compile` is its argument.

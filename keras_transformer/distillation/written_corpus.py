@@ -46,8 +46,9 @@ def write_corpus(
 
     Each source is translated once, however often it comes. A source that is too long for the
     teachers, or whose translations are all empty or cut off by the search's limit, becomes no
-    pair. Killed at any moment, the same call goes on and
-    translates nothing again (with `beam_options`, the translation starts again).
+    pair. Killed at any moment, the same call goes on and translates nothing again (with
+    `beam_options`, the translation starts again). So does a call with another `top_k` or another
+    `data.max_length`, until all is written.
 
     The sources are read three times and never in memory, but for some 150 bytes of each.
 
@@ -68,8 +69,8 @@ def write_corpus(
             differs.
         FileNotFoundError: if a corpus is missing.
         TargetInUseError: if another process is writing there.
-        ValueError: if a corpus is not usable, or has no source to translate, or what an earlier
-            call has left is damaged.
+        ValueError: if a corpus is not usable, or has no source to translate, the teachers cannot
+            write such probabilities, or what an earlier call has left is damaged.
 
     Example (`student` is an `Experiment`):
         >>> from keras_transformer.distillation import Teachers, write_corpus
@@ -79,11 +80,11 @@ def write_corpus(
     folder, options = Path(folder), options or DistillationOptions()
     corpora = _open_corpora(data)
     check_job(folder, teachers, options)
+    check_probabilities(data, teachers, options)
     with locked(folder):
         job = _job(teachers, options)
         job["corpus"] = _fingerprint(corpora)
         if options.top_k is not None:
-            _check_for_probabilities(data, teachers)
             job["max_length"] = data.max_length
         begun = _begun(folder, job)
         if begun.get("parts"):
@@ -95,12 +96,13 @@ def write_corpus(
         translator, translates = None, options.translates and not _is_translated(folder)
         if translates:
             translator = make()  # what is wrong with the teachers is told before the note is there
-            _write_note(folder, job, len(index), ())
+            first = begun.get("job", job)  # which a part of the translations belongs to
+            _write_note(folder, first, len(index), ())
             if beam_options is not None:
                 _translate_with_beam(folder, options, make, beam_options)
             else:
                 with _several(translator, make, workers) as several:
-                    _translate(folder, options, job, several, len(index))
+                    _translate(folder, options, first, several, len(index))
         _write_note(folder, job, len(index), (), **_translated(folder, options, begun, translates))
         parts, more = _write_pairs(folder, corpora, index, options), {}
         if options.top_k is not None:
@@ -134,7 +136,7 @@ def check_job(folder: os.PathLike | str, teachers: Teachers, options: Distillati
         )
     if (folder / NOTE_FILE).exists():
         job = json.loads(json.dumps(_job(teachers, options)))
-        _check_same(folder, read_note(folder)["job"], job)
+        _check_same(folder, read_note(folder), job)
     elif folder.exists() and (not folder.is_dir() or any(_visible(folder) - {SOURCES_FILE})):
         raise FileExistsError(
             "teachers need a new or empty folder, or one that they have begun to write. "
@@ -150,9 +152,11 @@ def _job(teachers, options):
     return {**teachers.description(), **dataclasses.asdict(options)}
 
 
-def _check_same(folder, found, job):
+def _check_same(folder, note, job):
     """Raises a `FileExistsError` that names what differs, if another job has begun the folder."""
-    if differences := [name for name in job if found.get(name) != job[name]]:
+    free = () if note["parts"] else ("top_k", "max_length")  # translations do not depend on them
+    names = [name for name in job if name not in free]
+    if differences := [name for name in names if note["job"].get(name) != job[name]]:
         raise FileExistsError(
             "what teachers write goes on only with the same teachers, search, options and corpus; "
             "choose another folder, or delete it. "
@@ -165,7 +169,7 @@ def _begun(folder, job):
     if not (folder / NOTE_FILE).exists():
         return {}
     note = read_note(folder)
-    _check_same(folder, note["job"], json.loads(json.dumps(job)))
+    _check_same(folder, note, json.loads(json.dumps(job)))
     return note
 
 
@@ -263,8 +267,10 @@ def _translate(folder, options, job, translator, count):
     )
 
 
-def _check_for_probabilities(data, teachers):
-    """Raises a `ValueError` where probabilities could not be used."""
+def check_probabilities(data, teachers, options):
+    """Raises a `ValueError`, without Keras, where probabilities could not be made or used."""
+    if options.top_k is None:
+        return
     if data.sources is not None:
         raise ValueError(
             f"`top_k` goes with one corpus. Received: {len(data.sources)} [[data.sources]]"
@@ -273,6 +279,19 @@ def _check_for_probabilities(data, teachers):
         raise ValueError(
             "`top_k` goes without prefixes, which a student has not. Received: source_prefix="
             f"{teachers.source_prefix}, target_prefix={teachers.target_prefix}"
+        )
+    configs = teachers.configs()
+    size = min(config.target_size for config in configs)
+    if options.top_k > size:
+        raise ValueError(
+            "`top_k` must be at most the vocabulary's size. "
+            f"Received: top_k={options.top_k}, size={size}"
+        )
+    limits = [config.max_positions for config in configs if config.max_positions is not None]
+    if limits and data.max_length > min(limits):
+        raise ValueError(
+            "`data.max_length` must be at most the positions that the teachers know. "
+            f"Received: max_length={data.max_length}, max_positions={min(limits)}"
         )
 
 

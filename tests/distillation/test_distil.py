@@ -57,6 +57,10 @@ def test_it_looks_before_it_translates(teacher_folders, student, tmp_path, capsy
     assert "Did you mean 'max_epochs'" in error("--set", "training.max_epoch=1")
     given = error("--set", "data.distilled=x")
     assert "must be left out of a student's experiment: `distil` writes them" in given
+    learned = ["training.teacher_weight=0.5", f"tokenizer.file={teacher_folders[0]}/tokenizer.json"]
+    learned = ["--set", learned[0], "--set", learned[1], "--probabilities", 8]
+    assert "`top_k` must be at most the vocabulary's size" in error(*learned)
+    assert "`top_k` goes without prefixes" in error(*learned, "--source-prefix", "a")
     (tmp_path / "pairs.tsv").unlink()
     assert "a text file must exist" in error()
     (tmp_path / "run").mkdir()

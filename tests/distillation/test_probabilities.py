@@ -1,6 +1,7 @@
 """The teachers' probabilities: in shards, resumed, read for the pairs that are trained on."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -22,6 +23,8 @@ from keras_transformer.distillation import (
     written_corpus,
 )
 from keras_transformer.experiment import Experiment, load_run
+from keras_transformer.translation import files
+from keras_transformer_runner.translation import Translation
 
 OPTIONS = DistillationOptions(select="original", top_k=3)
 PAIRS = [("ab", "ba"), ("cab", "bac"), ("abcabc", "c"), ("a", "ab"), ("b", ""), ("", "c")]
@@ -86,6 +89,12 @@ def test_each_position_has_what_the_ensemble_gives_it(teachers, experiment, tmp_
     assert rows == 4
 
 
+def shard_of_zeros(pairs, numbers, top_k):
+    lengths = np.stack([pairs.source_lengths, pairs.target_lengths], axis=1)[numbers]
+    said = np.zeros((sum(lengths[:, 1] + 1), top_k))
+    return {"lengths": lengths, "ids": said.astype("int32"), "log_probs": said}
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_an_interrupted_call_keeps_its_whole_shards(
     teachers, experiment, tmp_path, monkeypatch, damaged
@@ -97,9 +106,7 @@ def test_an_interrupted_call_keeps_its_whole_shards(
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        lengths = np.stack([pairs.source_lengths, pairs.target_lengths], axis=1)[numbers]
-        said = np.zeros((sum(lengths[:, 1] + 1), 3))
-        return {"lengths": lengths, "ids": said.astype("int32"), "log_probs": said}
+        return shard_of_zeros(pairs, numbers, 3)
 
     monkeypatch.setattr(probabilities, "_shard", counting)
     folder = tmp_path / "corpus"
@@ -123,6 +130,43 @@ def test_an_interrupted_call_keeps_its_whole_shards(
     corpus = tokenize_corpus(TRAINED, tokenizer, max_length=9)
     with pytest.raises(ValueError, match="probabilities-00001.npz must be the file that"):
         with_probabilities(corpus, folder, (tokenizer, tokenizer))
+
+
+@pytest.mark.parametrize("moment", ["translations", "probabilities"])
+def test_another_k_goes_on_with_the_translations(
+    teachers, experiment, tmp_path, monkeypatch, moment
+):
+    translated, write_file = [], probabilities.write_file
+
+    def reversed_texts(_, texts, *, n_best):
+        if moment == "translations" and len(translated) == 2:
+            translated.append(None)
+            raise KeyboardInterrupt
+        translated.extend(texts)
+        return [[Translation(text[::-1], (), -1.0, truncated=False)] for text in texts]
+
+    def stopping(path, write):
+        write_file(path, write)
+        raise KeyboardInterrupt
+
+    translate_file = files.translate_file
+    monkeypatch.setattr(files, "translate_file", functools.partial(translate_file, window=2))
+    monkeypatch.setattr(kt.Translator, "translate_with_details", reversed_texts)
+    monkeypatch.setattr(probabilities, "compiled", lambda function, *_: function.args[1])  # K
+    monkeypatch.setattr(probabilities, "_shard", lambda *args: shard_of_zeros(*args[:3]))
+    monkeypatch.setattr(probabilities, "_PAIRS", 2)
+    folder = tmp_path / "corpus"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(probabilities, "write_file", stopping)
+        write_corpus(teachers, experiment.data, folder, options=DistillationOptions(top_k=3))
+    other = dataclasses.replace(experiment.data, max_length=99)
+    check_job(folder, teachers, DistillationOptions(top_k=2))
+    write_corpus(teachers, other, folder, options=DistillationOptions(top_k=2))
+    assert sorted(filter(None, translated)) == ["a", "ab", "abcabc", "b", "cab"]
+    shards = sorted(folder.glob("probabilities-*.npz"))
+    assert [np.load(path)["ids"].shape[1] for path in shards] == [2, 2, 2]
+    with pytest.raises(FileExistsError, match="differs in top_k$"):
+        write_corpus(teachers, experiment.data, folder, options=DistillationOptions(top_k=3))
 
 
 def test_a_call_that_was_killed_after_the_pairs_goes_on(
@@ -185,12 +229,23 @@ def test_what_does_not_go_together(stub, teachers, experiment, student, tmp_path
         with_probabilities(corpus, made, (tokenizer, tokenizer))
 
 
-def test_limits_of_the_teachers(student, experiment, tmp_path):
-    folder = save_teacher(tmp_path / "learned", 3, positions="learned", max_positions=9)
-    teachers = Teachers.open([folder])
-    with pytest.raises(ValueError, match="must be at most the positions that the teachers know"):
-        write_corpus(teachers, experiment.data, tmp_path / "corpus", options=OPTIONS)
-    data = dataclasses.replace(experiment.data, max_length=9)
-    many = DistillationOptions(select="original", top_k=8)
-    with pytest.raises(ValueError, match="`top_k` must be at most the vocabulary's size.*size=7"):
-        write_corpus(teachers, data, tmp_path / "other", options=many)
+@pytest.mark.parametrize(
+    ("top_k", "max_length", "message"),
+    [
+        (8, 9, "`top_k` must be at most the vocabulary's size. Received: top_k=8, size=7"),
+        (3, 10, "`data.max_length` must be at most the positions .* max_length=10, .*=9"),
+    ],
+)
+def test_limits_of_the_teachers_are_told_before_they_translate(
+    teacher_folders, experiment, tmp_path, monkeypatch, top_k, max_length, message
+):
+    learned = save_teacher(tmp_path / "learned", 3, positions="learned", max_positions=9)
+    teachers = Teachers.open([teacher_folders[0], learned])
+    monkeypatch.setattr(Teachers, "translator", None)
+    options = DistillationOptions(top_k=top_k)
+    data = dataclasses.replace(experiment.data, max_length=max_length)
+    with pytest.raises(ValueError, match=message):
+        check_student(dataclasses.replace(experiment, data=data), teachers, options)
+    with pytest.raises(ValueError, match=message):
+        write_corpus(teachers, data, tmp_path / "corpus", options=options)
+    assert not (tmp_path / "corpus").exists()

@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all, and only what is known is replaced."""
 
+import errno
 import os
 import stat
 
@@ -194,16 +195,20 @@ def test_the_temporary_file_has_the_suffix(tmp_path):
     assert names[0].endswith(".a.weights.h5") and names[0].startswith(".")
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("what", ["file", "hdf5", "folder"])
 def test_a_full_disk_is_told_with_the_place(full_disk, tmp_path, what):
     write_text(tmp_path / "file", "old")
 
     def write(path):
         path.write_bytes(bytes(30_000))
 
-    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/{what}'$"):
-        if what == "file":
-            write_file(tmp_path / "file", write)
+    def write_hdf5(path):
+        raise OSError(errno.EFBIG, f"Can't close file (filename = '{path}', buf = 0x55fe1e0874c0)")
+
+    place = tmp_path / ("folder" if what == "folder" else "file")
+    with pytest.raises(OSError, match=rf"^\[Errno \d+\] File too large: '{place}'$"):
+        if place.name == "file":
+            write_file(place, write if what == "file" else write_hdf5)
         else:
             with new_folder(tmp_path / "folder") as folder:
                 write(folder / "a")

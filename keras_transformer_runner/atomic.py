@@ -31,6 +31,7 @@ except ImportError:  # Windows, where this was not tried
     fcntl = None
 
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+_NO_RESERVING = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # of file systems
 _GRACE = 0.5  # seconds for a holder to sign, or to die of the signal that it was sent
 _WAIT = 60  # seconds for another writer of a single file, which takes an instant
 _MARK = 1 << 30  # Windows locks bytes; these are beyond the text, which others may read
@@ -168,6 +169,21 @@ def write_file(target, write, *, lock=True):
             _flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def check_space(path, size):
+    """Raises an OSError unless a disk takes a file of `size` bytes at `path`; leaves it empty.
+
+    For what is written by code that does not survive a full disk, such as HDF5's.
+    """
+    with open(path, "wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                if error.errno not in _NO_RESERVING:
+                    raise
+            file.truncate(0)
 
 
 def write_text(target, text):

@@ -1,20 +1,23 @@
 """Saving a training run so that it goes on exactly as if it had never stopped."""
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from keras_transformer.arguments import check_least
 from keras_transformer.experiment.run_folder import STATE_FILE
 from keras_transformer.training.state import Progress, current_weights, load_state, save_state
-from keras_transformer_runner.atomic import write_file
+from keras_transformer_runner.atomic import check_space, write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
 from keras_transformer_runner.streams import log
 
+_HDF5_BYTES = 4096  # of an array, for names and places; 3,000 were seen
 BEST_FILE = "best.weights.h5"
 SNAPSHOT = re.compile(r"epoch-(\d+)\.weights\.h5")
 
@@ -223,6 +226,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         model = self.snapshot_model()
 
         def write(temporary):
+            check_space(temporary, sum(map(_bytes_of, model.weights)))
             model.save_weights(temporary)
             seal_file(temporary, self.run)
 
@@ -248,3 +252,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
 def _epoch_of(path):
     return int(SNAPSHOT.fullmatch(path.name).group(1))
+
+
+def _bytes_of(weight):
+    """What an array takes in an HDF5 file at most."""
+    return math.prod(weight.shape) * np.dtype(weight.dtype).itemsize + _HDF5_BYTES

@@ -1,3 +1,4 @@
+import errno
 import random
 
 import h5py
@@ -50,6 +51,18 @@ def make_model(units=7):
     )
     model.compute_metrics(None, np.zeros((1, 2)), np.zeros((1, 2)))  # makes their variables
     return model
+
+
+def test_a_full_disk_is_told_before_hdf5_writes(full_disk, tmp_path):
+    """HDF5 ends the process with a segmentation fault."""
+    model = make_model(units=3000)
+    checkpoint = TrainingCheckpoint(tmp_path, steps_per_epoch=STEPS)
+    checkpoint.set_model(model)
+    path = tmp_path / "epoch-0001.weights.h5"
+    with pytest.raises(OSError) as error:
+        checkpoint._snapshot(path)
+    assert error.value.filename == str(path) and error.value.errno == errno.EFBIG
+    assert not [each for each in tmp_path.iterdir() if each.suffix == ".h5"]
 
 
 def batches(epoch, step):

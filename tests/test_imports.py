@@ -1,5 +1,5 @@
 """The house keeps its order: which room may import which, no `assert`, no private Keras, no
-endless file."""
+integers as wide as `floatx`, no endless file."""
 
 import ast
 import io
@@ -75,6 +75,19 @@ def room_of(dotted):
     return parts[0] if parts and parts[0] in ALLOWED else "__init__"
 
 
+def untyped_ranges(tree):
+    """Yields the line of every `ops.arange` without a `dtype`."""
+    typed = {
+        node.func
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and any(word.arg == "dtype" for word in node.keywords)
+    }
+    for node in ast.walk(tree):
+        named = isinstance(node, ast.Attribute) and ast.unparse(node).endswith("ops.arange")
+        if named and node not in typed:
+            yield node.lineno
+
+
 def faults(root):
     """Returns one line for each breach of a rule in the packages below `root`."""
     found = []
@@ -93,6 +106,7 @@ def faults(root):
             for node in ast.walk(tree)
             if isinstance(node, ast.Assert)
         ]
+        found += [f"{place}:{line}: `ops.arange` of no dtype" for line in untyped_ranges(tree)]
         for line, name in imported_modules(tree, ".".join(names), is_package):
             if name.startswith(("keras.src", "tf_keras", "tensorflow.keras")):
                 found.append(f"{place}:{line}: private or legacy Keras `{name}`")
@@ -178,6 +192,12 @@ BREACHES = {
     "private Keras": ("models/a.py", "from keras.src import ops", "private or legacy"),
     "private Keras, whole": ("models/a.py", "import keras.src.backend", "private or legacy"),
     "assert": ("config.py", "def f(x):\n    assert x", ":2: assert in the package"),
+    "integers of floatx": (
+        "layers/a.py",
+        "y = 1\nx = ops.arange(y)",
+        ":2: `ops.arange` of no dtype",
+    ),
+    "integers of floatx, mapped": ("layers/a.py", "x = map(keras.ops.arange, y)", "of no dtype"),
     "unknown room": ("helpers.py", "", "`helpers` has no place"),
 }
 
@@ -198,5 +218,6 @@ def test_arrows_that_point_down_are_fine(tmp_path):
     path = tmp_path / PACKAGES[0] / "export" / "a.py"
     path.parent.mkdir(parents=True)
     source = "from ..decoding import search\nfrom . import parity\nimport keras\n"
+    source += "x = keras.ops.arange(3, dtype='int32')\n"
     path.write_text(source + "from keras_transformer_runner import Runner\n")
     assert faults(tmp_path) == []

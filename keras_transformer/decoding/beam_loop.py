@@ -14,6 +14,7 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.options import Hypotheses
 from keras_transformer.decoding.selection import best_sums, gather_rows, log_total, one_hot_rows
 from keras_transformer.layers.lowering.cache_slots import rows_of
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.projection import reshape
 from keras_transformer.typing import Tensor
 
@@ -68,7 +69,7 @@ class BeamLoop:
         self.search, self.constraints, self.step = search, constraints, step
         self.limits, self.slots = limits, slots
         self.limit_penalty = search.penalty(ops.maximum(limits, 1))
-        self.places = ops.arange(slots)  # once: see `cache_slots.next_slots`
+        self.places = arange(slots)  # once: see `cache_slots.next_slots`
         self.special_ids = special_ids
         self.size = search.beam_size
         self.is_source = None
@@ -90,7 +91,8 @@ class BeamLoop:
         """The `BeamState` before the first token, with the cache that `step` needs there."""
         batch, size = ops.shape(self.limits)[0], self.size
         shape = (batch, size, self.slots)
-        first_only = ops.where(ops.arange(size) > 0, IMPOSSIBLE, 0.0)  # all beams are still equal
+        impossible = ops.cast(IMPOSSIBLE, "float32")  # of two Python floats Keras makes `floatx`
+        first_only = ops.where(arange(size) > 0, impossible, 0.0)  # all beams are still equal
         none = Beams(
             scores=ops.full((batch, size), IMPOSSIBLE, "float32"),
             ids=ops.full(shape, float(self.special_ids.pad_id), "float32"),
@@ -150,7 +152,7 @@ class BeamLoop:
             scores = ops.where(ops.expand_dims(gone, 1), IMPOSSIBLE, alive.scores)
             alive = alive._replace(scores=scores)
         done = ops.logical_or(done, settled)
-        first_rows = ops.expand_dims(ops.arange(ops.shape(found.beams)[0]) * self.size, 1)
+        first_rows = ops.expand_dims(arange(ops.shape(found.beams)[0]) * self.size, 1)
         cache = cache.reordered(ops.reshape(found.beams + first_rows, (-1,)))
         if self.is_source is not None:
             attention = gather_rows(one_hot_rows(found.beams, self.size), attention)
@@ -178,7 +180,7 @@ class BeamLoop:
         else:
             possible = ops.cast(_is_possible(finished.scores), "int32")
             count = ops.sum(possible, axis=1, keepdims=True)
-            rank = ops.expand_dims(ops.arange(search.n_best), 0)
+            rank = ops.expand_dims(arange(search.n_best), 0)
             index = ops.where(rank < count, rank, self.size + rank - count)
         chosen = one_hot_rows(index, 2 * self.size)
         scores = gather_rows(chosen, all_scores)
@@ -243,7 +245,7 @@ class BeamLoop:
         own = alive.scores + log_prob
         return found._replace(
             scores=ops.where(inside, ops.where(ends, IMPOSSIBLE, own), found.scores),
-            beams=ops.where(inside, ops.arange(self.size), found.beams),
+            beams=ops.where(inside, arange(self.size), found.beams),
             tokens=ops.where(inside, forced, found.tokens),
             end_scores=ops.where(inside, ops.where(ends, own, IMPOSSIBLE), found.end_scores),
         )
@@ -272,7 +274,7 @@ class BeamLoop:
         """`found`, but in rows that are done each beam continues itself, with a pad."""
         return Continuations(
             scores=ops.where(done, alive.scores, found.scores),
-            beams=ops.where(done, ops.arange(self.size), found.beams),
+            beams=ops.where(done, arange(self.size), found.beams),
             tokens=ops.where(done, self.special_ids.pad_id, found.tokens),
             log_probs=self._if_asked(lambda: ops.where(done, 0.0, found.log_probs)),
             end_scores=ops.where(done, IMPOSSIBLE, found.end_scores),

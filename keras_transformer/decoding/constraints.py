@@ -6,6 +6,8 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_transformer.layers.lowering.places import arange
+
 IMPOSSIBLE = -1e30  # a log-probability; finite, so that sums and products of it are no NaN
 
 
@@ -79,7 +81,7 @@ class Constraints:
         return ops.cast(logits, "float32") + bias
 
     def _bias_of_controls(self, vocab_size, zero):
-        is_control = self._are_controls(ops.arange(vocab_size))
+        is_control = self._are_controls(arange(vocab_size))
         return ops.where(is_control, ops.cast(IMPOSSIBLE, "float32"), zero)
 
     def _are_controls(self, ids):
@@ -107,7 +109,7 @@ class Constraints:
         if not self.changes_probabilities:
             return logits
         penalty = self.options.repetition_penalty
-        seen = ops.arange(ops.shape(output_ids)[1]) < position
+        seen = arange(ops.shape(output_ids)[1]) < position
         seen = holds(output_ids, ops.expand_dims(seen, 0), ops.shape(logits)[-1])
         return ops.where(seen, ops.where(logits > 0, logits / penalty, logits * penalty), logits)
 
@@ -117,7 +119,7 @@ class Constraints:
         Args: those of `guiding_logits`, and V.
         """
         options, special_ids = self.options, self.special_ids
-        ids = ops.arange(vocab_size)
+        ids = arange(vocab_size)
         banned = self._are_controls(ids)
         if options.min_length > 1:
             too_short = position + 1 < options.min_length
@@ -151,7 +153,7 @@ class Constraints:
             return tokens
         if tokens is None:
             tokens = ops.full(ops.shape(self.prefix_ids)[:1], -1, "int32")
-        is_slot = ops.equal(ops.arange(ops.shape(self.prefix_ids)[1]), position)
+        is_slot = ops.equal(arange(ops.shape(self.prefix_ids)[1]), position)
         forced = ops.sum(ops.where(is_slot, self.prefix_ids, 0), axis=1)
         is_token = ops.not_equal(self.prefix_ids, self.special_ids.pad_id)
         inside = ops.any(ops.logical_and(is_slot, is_token), axis=1)
@@ -189,7 +191,7 @@ class Constraints:
     def _repeats(self, vocab_size, position, output_ids):
         """(R, V), True at the last token of an n-gram that would come a second time."""
         size = self.options.no_repeat_ngram
-        slots = ops.arange(ops.shape(output_ids)[1])
+        slots = arange(ops.shape(output_ids)[1])
         is_last = ops.logical_and(slots >= size - 1, slots < position)  # of an n-gram of the past
         is_last = ops.logical_and(ops.expand_dims(is_last, 0), ops.ones_like(output_ids, "bool"))
         for back in range(1, size):  # the tokens before it are those that the row ends with
@@ -197,7 +199,7 @@ class Constraints:
             now = ops.take(output_ids, ops.maximum(position - back, 0), axis=1)
             is_last = ops.logical_and(is_last, ops.equal(before, ops.expand_dims(now, 1)))
         repeats = holds(output_ids, is_last, vocab_size)
-        is_eos = ops.equal(ops.arange(vocab_size), self.special_ids.eos_id)
+        is_eos = ops.equal(arange(vocab_size), self.special_ids.eos_id)
         return ops.logical_and(repeats, ops.logical_not(is_eos))
 
 
@@ -213,7 +215,7 @@ def _runtime_zero(limits):
 def holds(ids, counts, vocab_size):
     """Boolean (R, V): whether (R, T) ids hold an id, at a place where (R | 1, T) `counts`."""
     rows, columns = ops.shape(ids)
-    places = ops.arange(rows * columns) // ops.maximum(columns, 1)
+    places = arange(rows * columns) // ops.maximum(columns, ops.cast(1, "int32"))
     index = ops.stack([places, ops.reshape(ids, (-1,))], axis=1)
     counts = ops.logical_and(counts, ops.ones_like(ids, "bool"))
     values = ops.reshape(ops.cast(counts, "float32"), (-1,))

@@ -9,6 +9,7 @@ from keras_transformer.decoding.constraints import IMPOSSIBLE
 from keras_transformer.decoding.selection import argmax
 from keras_transformer.decoding.token_search import TokenSearch
 from keras_transformer.layers.dropout import as_uint32, mix_bits
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.typing import Tensor
 
 _LOWEST_TEMPERATURE = 1e-6  # logits over less might leave float32
@@ -140,12 +141,12 @@ def sample_keys(seed, source_ids, pad_id, count):
         pad_id: The id that is no token.
         count: Samples of each source; they stand next to each other.
     """
-    places = mix_bits(as_uint32(ops.arange(1, ops.shape(source_ids)[1] + 1)) * as_uint32(_STRIDE))
+    places = mix_bits(as_uint32(arange(1, ops.shape(source_ids)[1] + 1)) * as_uint32(_STRIDE))
     tokens = mix_bits(mix_bits(as_uint32(source_ids)) + places)
     tokens = ops.where(ops.equal(source_ids, pad_id), as_uint32(0), tokens)
     rows = ops.sum(tokens, axis=1, keepdims=True)
     rows = mix_bits(rows + mix_bits(as_uint32(seed) + as_uint32(_STRIDE)))
-    numbers = mix_bits(as_uint32(ops.arange(1, count + 1)) * as_uint32(_STRIDE))
+    numbers = mix_bits(as_uint32(arange(1, count + 1)) * as_uint32(_STRIDE))
     return ops.reshape(mix_bits(rows + numbers), (-1,))
 
 
@@ -159,7 +160,7 @@ def gumbel_noise(keys, position, size, ids=None):
     """
     offset = mix_bits(keys + mix_bits(as_uint32(position + 1) * as_uint32(_STRIDE)))
     stride = ops.bitwise_or(mix_bits(ops.bitwise_xor(offset, as_uint32(_STRIDE))), as_uint32(1))
-    index = ops.expand_dims(as_uint32(ops.arange(size) if ids is None else ids), 0)
+    index = ops.expand_dims(as_uint32(arange(size) if ids is None else ids), 0)
     bits = mix_bits(index * ops.expand_dims(stride, 1) + ops.expand_dims(offset, 1))
     # Exact near 0, where the highest of the noise comes from: rare tokens keep their share.
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-32

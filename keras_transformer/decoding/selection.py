@@ -5,6 +5,7 @@ import math
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for
 from keras_transformer.layers.projection import reshape
 
@@ -16,7 +17,7 @@ def argmax(scores):
     """(R, V) -> (R,) int32: the highest score's id; of equals, the lowest."""
     if compiled_for() == XLA:  # `top_k` is a sort there, and `argmax` one number after the other
         best, last = ops.max(scores, axis=-1, keepdims=True), ops.shape(scores)[-1] - 1
-        return ops.min(ops.where(scores == best, ops.arange(last + 1), last), axis=-1)
+        return ops.min(ops.where(scores == best, arange(last + 1), last), axis=-1)
     # `ops.argmax` has no LiteRT form, and elsewhere gains nothing.
     return ops.cast(ops.reshape(ops.top_k(scores, 1)[1], (-1,)), "int32")
 
@@ -35,7 +36,7 @@ def argmax_vocab_first(scores, banned=()):
     count = size // width
 
     def highest(start):
-        ids = ops.expand_dims(ops.arange(start, start + width), 1)
+        ids = ops.expand_dims(arange(start, start + width), 1)
         scores_of_ids = _without(scores[start : start + width], ids, banned)
         return ops.max(scores_of_ids, axis=0, keepdims=True)
 
@@ -45,14 +46,14 @@ def argmax_vocab_first(scores, banned=()):
     if size % width:  # one more, which reaches back into the last
         maxima = ops.concatenate([maxima, highest(size - width)])
     starts = ops.minimum(_first_highest(maxima) * width, size - width)
-    ids = starts + ops.expand_dims(ops.arange(width), 1)
+    ids = starts + ops.expand_dims(arange(width), 1)
     near = _without(ops.take_along_axis(scores, ids, axis=0), ids, banned)
     return starts + _first_highest(near)
 
 
 def _first_highest(scores):
     """(N, R) -> (R,) int32: where in each column the highest score comes first."""
-    places, last = ops.expand_dims(ops.arange(scores.shape[0]), 1), scores.shape[0] - 1
+    places, last = ops.expand_dims(arange(scores.shape[0]), 1), scores.shape[0] - 1
     return ops.min(ops.where(scores == ops.max(scores, axis=0), places, last), axis=0)
 
 
@@ -85,7 +86,7 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
     is_known = isinstance(vocab_size, int)  # not of the candidates of a shortlist
     count = min(count, beams * vocab_size) if is_known else count
     if not is_known or vocab_size <= max(_SHORT, 2 * count * _WIDTHS[-1]):
-        scores_BKV = _without(scores_BKV, ops.arange(vocab_size), banned)
+        scores_BKV = _without(scores_BKV, arange(vocab_size), banned)
         sums = scores_BKV + ops.expand_dims(offsets_BK, 2)
         sums, places = ops.top_k(reshape(sums, (batch, beams * vocab_size)), count)
         places = ops.cast(places, "int32")
@@ -102,12 +103,12 @@ def best_sums(scores_BKV, offsets_BK, count, banned=()):
     most = min(count + beams * len({index // width for index in banned}), beams * blocks)
     chosen = ops.cast(ops.top_k(maxima, most)[1], "int32")
     chosen = -ops.top_k(-chosen, most)[0]  # ascending, so that of equals the first comes first
-    first = ops.expand_dims(ops.arange(batch) * (beams * blocks), 1)
+    first = ops.expand_dims(arange(batch) * (beams * blocks), 1)
     near = ops.take(cut, ops.reshape(chosen + first, (-1,)), axis=0)
     near = reshape(near, (batch, most, width))
     if banned:
         starts = ops.expand_dims(chosen % blocks * width, 2)
-        near = _without(near, starts + ops.arange(width), banned)
+        near = _without(near, starts + arange(width), banned)
     near = near + ops.expand_dims(gather_rows(one_hot_rows(chosen // blocks, beams), offsets_BK), 2)
     sums, index = ops.top_k(reshape(near, (batch, most * width)), count)
     index = ops.cast(index, "int32")
@@ -129,7 +130,7 @@ def one_hot_rows(index, count):
     A product with it gathers rows, in LiteRT's fast kernels; `ops.take_along_axis` is a dozen
     slow ops there.
     """
-    return ops.cast(ops.equal(ops.expand_dims(index, 2), ops.arange(count)), "float32")
+    return ops.cast(ops.equal(ops.expand_dims(index, 2), arange(count)), "float32")
 
 
 def gather_rows(one_hot_BNK, values):

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_count, check_flag, check_size
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.typing import Tensor
 from keras_transformer_runner.atomic import write_file
 from keras_transformer_runner.integrity import check_sealed_file, seal_file
@@ -128,7 +129,7 @@ class Shortlist:
         starts = ops.convert_to_tensor(self.starts, "int32")
         first = ops.expand_dims(ops.take(starts, source_ids, axis=0), 2)
         last = ops.expand_dims(ops.take(starts, source_ids + 1, axis=0), 2)
-        places = first + ops.arange(max(self.longest, 1))
+        places = first + arange(max(self.longest, 1))
         ids = ops.convert_to_tensor(np.append(self.ids, pad_id), "int32")
         inside = ops.logical_and(places < last, ops.expand_dims(source_ids != pad_id, 2))
         found = ops.take(ids, ops.where(inside, places, len(self.ids)), axis=0)

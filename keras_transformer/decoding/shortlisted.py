@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer.decoding.constraints import IMPOSSIBLE, holds
-from keras_transformer.layers.lowering.places import places_where
+from keras_transformer.layers.lowering.places import arange, places_where
 from keras_transformer.typing import Tensor
 
 _LEAST_PADDED = 256  # candidates that XLA compiles for; then twice as many, and so on
@@ -131,7 +131,7 @@ class Shortlisted:
         """(B, A) slots, or all, with pads for those that are no candidates of their row."""
         allowed = self.candidates.allowed
         if slots is None:
-            own, slots = allowed, ops.arange(ops.shape(allowed)[1])
+            own, slots = allowed, arange(ops.shape(allowed)[1])
         else:
             own = ops.take_along_axis(allowed, slots, axis=1)
         return ops.where(own, slots, self.config.pad_id)
@@ -152,7 +152,7 @@ def candidates_of(candidate_ids, config, prefix_ids=None, *, few_sizes=False):
         few_sizes: Whether C is to be a power of two, as XLA compiles for each.
     """
     vocab_size, special = config.target_size, special_ids_of(config)
-    places = ops.arange(vocab_size)
+    places = arange(vocab_size)
     member = _members(candidate_ids, vocab_size)
     if prefix_ids is not None:
         member = ops.logical_or(member, _members(prefix_ids, vocab_size))
@@ -169,7 +169,7 @@ def candidates_of(candidate_ids, config, prefix_ids=None, *, few_sizes=False):
     for slot, each in enumerate(special):
         slots = ops.where(ops.equal(places, each), slot, slots)
     # An id that fills up is one of the others again, or one that nobody may take.
-    is_first = ops.equal(ops.take(slots, ids, axis=0), ops.arange(ops.shape(ids)[0]))
+    is_first = ops.equal(ops.take(slots, ids, axis=0), arange(ops.shape(ids)[0]))
     return Candidates(ids, ops.logical_and(ops.take(member, ids, axis=1), is_first), slots)
 
 
@@ -195,5 +195,6 @@ def _most(candidate_ids, prefix_ids, vocab_size):
 
 def _up_to_power_of_two(count):
     """How many are missing to the next power of two."""
-    doublings = ops.ceil(ops.log2(ops.cast(ops.maximum(count, _LEAST_PADDED), "float32")))
+    least = ops.cast(_LEAST_PADDED, "int32")
+    doublings = ops.ceil(ops.log2(ops.cast(ops.maximum(count, least), "float32")))
     return ops.cast(ops.power(2.0, doublings), "int32") - count

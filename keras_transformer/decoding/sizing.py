@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.typing import Tensor
 
 
@@ -45,7 +46,7 @@ class Sizing:
 
     def few_rows(self, rows):
         """Scalar int: the others of a batch leave when this many or fewer are not done."""
-        return ops.where(rows > self.least, rows // 2, 0)
+        return ops.where(rows > self.least, rows // 2, ops.cast(0, "int32"))
 
     def kept_rows(self, done):
         """(C,) int32, the rows that stay: those that are not done, and others to fill up."""
@@ -166,7 +167,7 @@ def _shrinking_loop(loop, state, sizing):
         rows = sizing.kept_rows(loop.done(state))
         return ops.take(sources, rows, axis=0), end, loop.selected(state, rows), outcome
 
-    sources = ops.arange(ops.shape(loop.done(state))[0])
+    sources = arange(ops.shape(loop.done(state))[0])
     start = (sources, ops.zeros((), "int32"), state, loop.outcome(state))
     return ops.while_loop(is_unfinished, block, start)[3]
 

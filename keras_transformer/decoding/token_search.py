@@ -13,6 +13,7 @@ from keras_transformer.decoding.options import Hypotheses, SearchOptions
 from keras_transformer.decoding.selection import argmax, argmax_vocab_first
 from keras_transformer.decoding.sizing import search_loop
 from keras_transformer.layers.lowering.cache_slots import rows_of
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.typing import Tensor
 
 
@@ -48,7 +49,7 @@ class TokenLoop:
         else:
             self.choose = search.chooser(constraints, keys)
         self.step, self.limits, self.slots = step, limits, slots
-        self.places = ops.arange(slots)  # once: see `cache_slots.next_slots`
+        self.places = arange(slots)  # once: see `cache_slots.next_slots`
         self.special_ids, self.scores = constraints.special_ids, search.keeps_scores
 
     def subset(self, sources):

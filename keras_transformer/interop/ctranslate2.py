@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import check_choice
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.positions import sinusoidal_encoding
 from keras_transformer.models import Transformer
 from keras_transformer_runner.atomic import new_folder
@@ -141,7 +142,7 @@ def _set_weights(spec, model, max_length):
         "embedding" if config.embedding_sharing == "all" else "output_embedding"
     )
     layout = "split" if config.positions == "tensor2tensor" else "interleaved"
-    numbers = config.first_position + ops.arange(max_length)
+    numbers = config.first_position + arange(max_length)
     positions = _array(sinusoidal_encoding(numbers, config.model_dim, layout))
     spec.decoder.projection.weight = _array(output.embeddings)
     if config.output_bias:

@@ -80,6 +80,15 @@ def at_least_float32(values):
     return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
 
 
+def check_states(**states):
+    """Raises ValueError for states, by name, that are not (B, T, D); `None` is left out."""
+    for name, value in states.items():
+        if value is not None and len(value.shape) != 3:
+            raise ValueError(
+                f"`{name}` must have shape (B, T, D). Received: shape={tuple(value.shape)}"
+            )
+
+
 # Of TensorFlow's sparse tensors and their specs, of JAX' and SciPy's.
 _OF_SPARSE = ("dense_shape", "todense")
 

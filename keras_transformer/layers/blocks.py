@@ -23,7 +23,7 @@ from keras_transformer.layers.feed_forward import (
     serialized_activation,
 )
 from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
-from keras_transformer.layers.masks import AttentionMask, checked_padding
+from keras_transformer.layers.masks import AttentionMask, merged_padding
 from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.rematerialization import recomputed
@@ -74,6 +74,8 @@ class TransformerBlock(BaseLayer, keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # of biases, which attention adds in float32; `_run` casts states
+        self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3)
         check_choice(RESIDUALS, residual=residual)
         check_choice(NORMALIZATIONS, normalization=normalization)
         check_size(num_heads=num_heads, key_dim=key_dim, intermediate_dim=intermediate_dim)
@@ -245,6 +247,9 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask: Whether position s sees only positions up to s.
         return_attention_scores: Whether to return the (B, N, S, S) weights too.
         training: Whether dropout is on.
+        mask, inputs_mask: Boolean (B, S), True at real tokens, for attention and batch
+            normalization, beside the masks above. Keras' implicit mask of `inputs` is the first
+            where `inputs` is the only tensor, else the second.
 
     Returns:
         (B, S, D) in the compute dtype; with `return_attention_scores` a pair of it and the
@@ -280,9 +285,12 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
     ) -> Tensor:
         tensors = dict(attention_mask=attention_mask, attention_bias=attention_bias)
         tensors.update(position_bias=position_bias, padding_mask=padding_mask)
+        tensors["inputs_mask"] = merged_padding(inputs, mask=mask, inputs_mask=inputs_mask)
         options = dict(return_attention_scores=return_attention_scores, training=training)
         options.update(use_causal_mask=use_causal_mask)
         return self._run(self._apply, inputs, tensors, **options)
@@ -294,6 +302,7 @@ class EncoderBlock(TransformerBlock):
         attention_bias,
         position_bias,
         padding_mask,
+        inputs_mask,
         use_causal_mask,
         return_attention_scores,
         training,
@@ -307,9 +316,11 @@ class EncoderBlock(TransformerBlock):
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
+                inputs_mask=inputs_mask,
             )
 
-        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
+        paddings = dict(padding_mask=padding_mask, inputs_mask=inputs_mask)
+        padding_mask = merged_padding(inputs, **paddings)
         options = dict(padding_mask=padding_mask, training=training)
         layers = self.self_attention_norm, self.self_attention_dropout
         x, weights = self._residual(inputs, attend, *layers, **options)
@@ -340,8 +351,11 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        mask=None,
+        inputs_mask=None,
     ):
         masks = attention_mask, attention_bias, position_bias
         self._check_self_attention(inputs, *masks)
-        checked_padding("padding_mask", padding_mask, inputs)
+        paddings = dict(padding_mask=padding_mask, mask=mask, inputs_mask=inputs_mask)
+        merged_padding(inputs, **paddings)
         return self._output_spec(inputs, [inputs], return_attention_scores)

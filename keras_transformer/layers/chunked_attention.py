@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention import attend
+from keras_transformer.layers.lowering.places import arange
 
 
 def attend_in_chunks(
@@ -27,7 +28,7 @@ def attend_in_chunks(
         **options: Other options of `attend`.
     """
     mask = mask.of_length(ops.shape(query_BNTH)[2])
-    key_positions = ops.arange(ops.shape(key_BNSH)[2])
+    key_positions = arange(ops.shape(key_BNSH)[2])
     tensors = {"bias": mask.bias, "position_bias": mask.position_bias, "vector_NH": vector_NH}
     tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
@@ -101,14 +102,14 @@ def in_chunks(attend, query_BNTH, others, chunk, recompute):
 
     def one(inputs):
         chunk_BNcH, index = inputs
-        rows = ops.minimum(index * chunk + ops.arange(chunk), length - 1)  # pads: any row will do
+        rows = ops.minimum(index * chunk + arange(chunk), length - 1)  # pads: any row will do
 
         def attend_rows(query, *others):
             return attend(query, rows, index, *others)
 
         return (keras.remat(attend_rows) if recompute else attend_rows)(chunk_BNcH, *others)
 
-    context_BNCcU = ops.transpose(ops.map(one, (chunks_CBNcH, ops.arange(count))), (1, 2, 0, 3, 4))
+    context_BNCcU = ops.transpose(ops.map(one, (chunks_CBNcH, arange(count))), (1, 2, 0, 3, 4))
     width = context_BNCcU.shape[-1]
     return ops.reshape(context_BNCcU, (batch, heads, count * chunk, width))[:, :, :length]
 
@@ -150,8 +151,8 @@ def in_windows(attend, query_BNTH, key_BNTH, value_BNTU, real_BT, window, causal
         _blocks_in_batch(blocks_BNCWH),
         neighbours(key_BNTH),
         neighbours(value_BNTU),
-        ops.arange(window),
-        ops.arange(-window, window + behind),
+        arange(window),
+        arange(-window, window + behind),
         ops.transpose(neighbours(ops.expand_dims(real_BT, (1, 3))), (0, 1, 3, 2)),
     )
     width = context.shape[-1]

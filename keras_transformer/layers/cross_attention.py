@@ -4,15 +4,15 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention import merge_heads, split_heads
+from keras_transformer.layers.base import check_states
 from keras_transformer.layers.lowering.attention_kernels import kernel_of
 from keras_transformer.layers.lowering.tracing import unfused
 from keras_transformer.layers.masks import (
     AttentionMask,
     checked_bias,
     checked_mask,
-    checked_padding,
-    merge,
     with_heads,
+    with_padding,
 )
 from keras_transformer.layers.multi_head import MultiHeadAttention
 from keras_transformer.layers.projection import projection_of
@@ -58,7 +58,7 @@ class CrossAttention(MultiHeadAttention):
 
     Raises:
         ValueError: if a mask or a bias has another shape, as far as sizes are known, or a mask
-            holds other numbers.
+            holds other numbers; if what attends or is attended to has another rank.
 
     Example:
         >>> attention = kt.CrossAttention(num_heads=2, key_dim=4)
@@ -90,9 +90,8 @@ class CrossAttention(MultiHeadAttention):
         value_mask: Tensor | None = None,
         key_mask: Tensor | None = None,
     ) -> Tensor:
+        mask = self._mask(query, value, key, attention_mask, attention_bias, value_mask, key_mask)
         sizes = self._sizes(query, value)
-        attention_mask = _with_padding(attention_mask, sizes, value, value_mask, key_mask)
-        mask = AttentionMask.checked(sizes, attention_mask, attention_bias)
         way, is_whole = self._attend, not return_attention_scores
         if is_whole and self.attention_chunk is not None and query.shape[1] != 0:
             way, is_whole = self._attend_in_chunks, False
@@ -169,25 +168,15 @@ class CrossAttention(MultiHeadAttention):
         value_mask=None,
         key_mask=None,
     ):
-        sizes = self._sizes(query, value)
-        _with_padding(attention_mask, sizes, value, value_mask, key_mask)
-        AttentionMask.checked(sizes, attention_mask, attention_bias)
+        self._mask(query, value, key, attention_mask, attention_bias, value_mask, key_mask)
         return self._output_spec(query, value, return_attention_scores)
 
     def _project_memory(self, value, key=None):
         """Keys (B, S, N * H) and values (B, S, N * U) of the source."""
         return self.key_projection(value if key is None else key), self.value_projection(value)
 
-
-def _with_padding(attention_mask, sizes, value, value_mask, key_mask):
-    """The mask of a call, where keys that are padding are not seen, or `None`.
-
-    Raises:
-        ValueError: if one has another shape, as far as sizes are known, or holds other numbers.
-    """
-    for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
-        if padding is not None:
-            padding = ops.expand_dims(checked_padding(name, padding, value), 1)
-            given = with_heads(checked_mask("attention_mask", attention_mask, sizes))
-            attention_mask = merge(given, with_heads(padding))
-    return attention_mask
+    def _mask(self, query, value, key, mask, bias, value_mask, key_mask):
+        check_states(value=value, key=key)
+        sizes = self._sizes(query, value)
+        mask = with_padding(mask, sizes, value, value_mask=value_mask, key_mask=key_mask)
+        return AttentionMask.checked(sizes, mask, bias)

@@ -9,10 +9,11 @@ from keras import ops
 
 from keras_transformer.arguments import check_choice
 from keras_transformer.config import RECURRENCES
+from keras_transformer.layers.base import check_states
 from keras_transformer.layers.blocks import TransformerBlock
 from keras_transformer.layers.cross_attention import CrossAttention
 from keras_transformer.layers.lowering.cache_slots import Slots, empty_slots
-from keras_transformer.layers.masks import AttentionMask, checked_padding
+from keras_transformer.layers.masks import AttentionMask, checked_padding, merged_padding
 from keras_transformer.layers.multi_head import MultiHeadSelfAttention
 from keras_transformer.layers.recurrence import SSRU
 from keras_transformer.typing import Tensor
@@ -60,6 +61,9 @@ class DecoderBlock(TransformerBlock):
             sequence of several in a row begins, or `None`.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is on.
+        inputs_mask: Boolean (B, T), True at real tokens, for self-attention or the recurrence and
+            batch normalization, beside the masks above; Keras' implicit mask of `inputs` when
+            `None`.
 
     Returns:
         (B, T, D) in the compute dtype; with `return_attention_scores` a triple of it, the
@@ -168,16 +172,17 @@ class DecoderBlock(TransformerBlock):
         segment_starts: Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        inputs_mask: Tensor | None = None,
     ) -> Tensor:
         masks = dict(attention_mask=attention_mask, attention_bias=attention_bias)
         masks["position_bias"] = position_bias
         self._check_masks(segment_starts, **masks)
+        check_states(memory=memory)
         memory_mask = _with_queries(memory_mask, memory)
         tensors = dict(memory=memory, memory_mask=memory_mask, padding_mask=padding_mask, **masks)
+        tensors.update(segment_starts=segment_starts, inputs_mask=inputs_mask)
         options = dict(return_attention_scores=return_attention_scores, training=training)
-        return self._run(
-            self._apply, inputs, {**tensors, "segment_starts": segment_starts}, **options
-        )
+        return self._run(self._apply, inputs, tensors, **options)
 
     def _apply(
         self,
@@ -186,6 +191,7 @@ class DecoderBlock(TransformerBlock):
         memory_mask,
         padding_mask,
         segment_starts,
+        inputs_mask,
         return_attention_scores,
         training,
         **masks,
@@ -194,14 +200,16 @@ class DecoderBlock(TransformerBlock):
 
         def look_back(states):
             if self.recurrence is not None:
-                return self.recurrence_layer(states, segment_starts=segment_starts)
-            return self.self_attention(states, **masks, use_causal_mask=True, **options)
+                tensors = dict(segment_starts=segment_starts, inputs_mask=inputs_mask)
+                return self.recurrence_layer(states, **tensors)
+            tensors = dict(masks, inputs_mask=inputs_mask)
+            return self.self_attention(states, **tensors, use_causal_mask=True, **options)
 
         def attend_to_memory(states):
             return self.cross_attention(states, memory, attention_mask=memory_mask, **options)
 
-        padding_mask = checked_padding("padding_mask", padding_mask, inputs)
-        mode = dict(padding_mask=padding_mask, training=training)
+        paddings = dict(padding_mask=padding_mask, inputs_mask=inputs_mask)
+        mode = dict(padding_mask=merged_padding(inputs, **paddings), training=training)
         x, self_weights = self._residual(inputs, look_back, *self._first_layers, **mode)
         layers = self.cross_attention_norm, self.cross_attention_dropout
         x, cross_weights = self._residual(x, attend_to_memory, *layers, **mode)
@@ -279,7 +287,9 @@ class DecoderBlock(TransformerBlock):
         segment_starts=None,
         return_attention_scores=False,
         training=None,
+        inputs_mask=None,
     ):
+        check_states(memory=memory)
         masks = dict(attention_mask=attention_mask, attention_bias=attention_bias)
         masks["position_bias"] = position_bias
         self._check_masks(segment_starts, **masks)
@@ -287,7 +297,7 @@ class DecoderBlock(TransformerBlock):
             self._check_self_attention(inputs, *masks.values())
         else:
             checked_padding("segment_starts", segment_starts, inputs)
-        checked_padding("padding_mask", padding_mask, inputs)
+        merged_padding(inputs, padding_mask=padding_mask, inputs_mask=inputs_mask)
         batch = memory.shape[0] if inputs.shape[0] is None else inputs.shape[0]
         sizes = batch, self.num_heads, inputs.shape[1], memory.shape[1]
         AttentionMask.checked(sizes, _with_queries(memory_mask, memory), None)

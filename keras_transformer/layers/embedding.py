@@ -19,8 +19,9 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
     """Rows of one (V, D) matrix, scaled; with `reverse`, the logits of that matrix.
 
     The paper's scale, sqrt(D), makes embeddings of standard deviation 1 from a matrix of standard
-    deviation D^-0.5, which is what the tied output projection needs. No Keras mask is made: which
-    ids are padding is the model's business, and a padding id may be any id.
+    deviation D^-0.5, which is what the tied output projection needs. No Keras mask is made, one
+    of the inputs is passed on: which ids are padding is the model's business, and a padding id may
+    be any id.
 
     Under a mixed policy the rows are looked up and scaled in float32 and then cast, so that the
     gradients of an id that occurs often are summed in float32. The logits are a product in the
@@ -45,6 +46,9 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         (B, T, D) embeddings in the compute dtype, or (B, T, V) float32 logits. In eager code and
         in graphs, an id outside [0, V), or one that is no whole number, gives NaN.
 
+    Raises:
+        ValueError: if states have another width than D.
+
     Example:
         >>> embedding = kt.TokenEmbedding(vocab_size=11, dim=8)
         >>> states = embedding(np.array([[4, 7, 10]]))
@@ -63,6 +67,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # of ids, which a low precision has no numbers for
+        self.supports_masking = True
         check_size(vocab_size=vocab_size, dim=dim)
         check_positive(optional=True, embedding_scale=embedding_scale)
         check_flag(output_bias=output_bias)
@@ -108,6 +113,7 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         On a CPU, XLA multiplies the matrix with columns faster than rows with the transposed
         matrix, and finds the best of a column in whole registers.
         """
+        self._check_width(states)
         columns = ops.transpose(ops.reshape(states, (-1, self.dim)))
         table = ops.cast(self.embeddings, self.compute_dtype)
         logits = ops.cast(ops.matmul(table, ops.cast(columns, table.dtype)), "float32")
@@ -126,6 +132,8 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
         return ops.transpose(table)
 
     def compute_output_spec(self, inputs, reverse=False):
+        if reverse:
+            self._check_width(inputs)
         shape = self.compute_output_shape(inputs.shape, reverse)
         return keras.KerasTensor(shape, "float32" if reverse else self.compute_dtype)
 
@@ -144,7 +152,15 @@ class TokenEmbedding(BaseLayer, keras.layers.Layer):
             "output_bias": self.has_output_bias,
         }
 
+    def _check_width(self, states):
+        if tuple(states.shape[-1:]) not in ((self.dim,), (None,)):
+            raise ValueError(
+                "states that become logits must have the width `dim`. Received: "
+                f"shape={tuple(states.shape)}, dim={self.dim}"
+            )
+
     def _logits(self, states):
+        self._check_width(states)
         kernel = prepacked.kernel_of(self)
         if kernel is None:
             kernel = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))

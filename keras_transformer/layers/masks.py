@@ -207,6 +207,36 @@ def _checked_position_bias(bias, sizes):
     return bias
 
 
+def merged_padding(inputs, **masks):
+    """The masks (B, T) of inputs (B, T, D) by name, merged: True where all are; or `None`.
+
+    Raises:
+        ValueError: see `checked_mask`.
+    """
+    given = [name for name, mask in masks.items() if mask is not None]
+    checked = [checked_padding(name, masks[name], inputs) for name in given]
+    return checked[0] if len(checked) == 1 else merge(*checked)
+
+
+def with_padding(attention_mask, sizes, states, **paddings):
+    """The attention mask of a call, where keys that are padding are not seen, or `None`.
+
+    Args:
+        attention_mask: The call's argument.
+        sizes: B, N, T and S of the scores, `None` where unknown.
+        states: (B, S, D), the keys.
+        **paddings: Masks (B, S) of these by name, each a tensor or `None`.
+
+    Raises:
+        ValueError: if one has another shape, as far as sizes are known, or holds other numbers.
+    """
+    padding = merged_padding(states, **paddings)
+    if padding is None:
+        return attention_mask
+    given = with_heads(checked_mask("attention_mask", attention_mask, sizes))
+    return merge(given, ops.expand_dims(padding, (1, 2)))
+
+
 def checked_padding(name, mask, inputs):
     """A boolean mask (B, T) of inputs (B, T, D), or `None`.
 

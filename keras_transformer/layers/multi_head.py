@@ -31,8 +31,9 @@ from keras_transformer.layers.lowering.attention_kernels import kernel_of
 from keras_transformer.layers.lowering.cache_slots import Slots, write_slots
 from keras_transformer.layers.lowering.fused_attention import attend_fused, fits
 from keras_transformer.layers.lowering.head_layout import layout_by_head, project_by_head
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import at_run_time
-from keras_transformer.layers.masks import AttentionMask
+from keras_transformer.layers.masks import AttentionMask, with_padding
 from keras_transformer.layers.positions import rotate
 from keras_transformer.layers.projection import projection_of
 from keras_transformer.typing import Tensor
@@ -62,6 +63,8 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # of biases, which are added in float32; projections cast states
+        self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3)
         check_size(num_heads=num_heads, key_dim=key_dim)
         check_size(optional=True, value_dim=value_dim, output_dim=output_dim)
         check_size(optional=True, attention_chunk=attention_chunk)
@@ -105,7 +108,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     def _attend(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
         """Equation 1 for all queries at once: (B, N, T, U) context, (B, N, T, S) weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
-        visible, bias = mask.mask_and_bias(*(at_run_time(ops.arange(size)) for size in lengths))
+        visible, bias = mask.mask_and_bias(*(at_run_time(arange(size)) for size in lengths))
         options = self._attend_options(training)
         return attend(query_BNTH, key_BNSH, value_BNSU, visible, bias, **options)
 
@@ -118,7 +121,7 @@ class MultiHeadAttention(BaseLayer, keras.layers.Layer):
     def _attend_fused(self, query_BNTH, key_BNSH, value_BNSU, mask, training):
         """The same context in one kernel of the device, and no weights."""
         lengths = ops.shape(query_BNTH)[2], ops.shape(key_BNSH)[2]
-        visible, _ = mask.mask_and_bias(*map(ops.arange, lengths))
+        visible, _ = mask.mask_and_bias(*map(arange, lengths))
         states, how = (query_BNTH, key_BNSH, value_BNSU), (mask.causal, self.attention_score)
         return attend_fused(self.fused, states, visible, *how), None
 
@@ -190,6 +193,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         use_causal_mask: Whether position t sees only positions up to t.
         return_attention_scores: Whether to return the weights too. That takes memory T^2.
         training: Whether dropout is on.
+        mask, inputs_mask: Boolean (B, T), True = attend, beside `attention_mask`. Keras' implicit
+            mask of `inputs` is the first where `inputs` is the only tensor, else the second.
 
     Returns:
         (B, T, output_dim) in the compute dtype; with `return_attention_scores` a pair of it and
@@ -197,8 +202,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         of a zero context.
 
     Raises:
-        ValueError: if a mask or a bias has another shape, as far as sizes are known, or a mask
-            holds other numbers.
+        ValueError: if `inputs`, a mask or a bias has another shape, as far as sizes are known, or
+            a mask holds other numbers.
 
     Example:
         >>> attention = kt.MultiHeadSelfAttention(num_heads=2, key_dim=4)
@@ -265,15 +270,18 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
     ) -> Tensor:
-        mask = self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
+        masks = attention_mask, attention_bias, position_bias, use_causal_mask
+        mask = self._mask(inputs, *masks, mask=mask, inputs_mask=inputs_mask)
         way = self._attend if return_attention_scores else self._way(inputs.shape[1], mask)
         is_whole = way == self._attend and not return_attention_scores
         if is_whole and not self.rotary:
             kernel = kernel_of(self, self._sizes(inputs, inputs), mask)
             if kernel:
                 return self.output_projection(kernel([self.query_key_value(inputs)], training))
-        states = self._project(inputs, at_run_time(ops.arange(ops.shape(inputs)[1])))
+        states = self._project(inputs, at_run_time(arange(ops.shape(inputs)[1])))
         if is_whole and self._can_be_fused(states, mask, training):
             way = self._attend_fused
         context_BNTU, weights_BNTT = way(*states, mask, training)
@@ -308,8 +316,11 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        mask=None,
+        inputs_mask=None,
     ):
-        self._mask(inputs, attention_mask, attention_bias, position_bias, use_causal_mask)
+        masks = attention_mask, attention_bias, position_bias, use_causal_mask
+        self._mask(inputs, *masks, mask=mask, inputs_mask=inputs_mask)
         return self._output_spec(inputs, inputs, return_attention_scores)
 
     def _project(self, inputs, positions_T):
@@ -335,10 +346,11 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         parts = ops.split(states, [width, 2 * width], axis=-1)
         return [split_heads(part, self.num_heads) for part in parts]
 
-    def _mask(self, inputs, mask, bias, position_bias, causal):
+    def _mask(self, inputs, attention_mask, bias, position_bias, causal, **paddings):
         sizes = self._sizes(inputs, inputs)
+        seen = with_padding(attention_mask, sizes, inputs, **paddings)
         window = self.attention_window
-        return AttentionMask.checked(sizes, mask, bias, position_bias, causal, window)
+        return AttentionMask.checked(sizes, seen, bias, position_bias, causal, window)
 
     def _way(self, length, mask):
         """The way to attend that suits the length, `None` where unknown, and the mask."""

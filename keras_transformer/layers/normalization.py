@@ -1,13 +1,11 @@
 """Normalization: layer norm of the paper, and what it is compared with."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from keras_transformer.layers.base import BaseLayer, at_least_float32
 from keras_transformer.layers.lowering.tracing import unfused
-from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.masks import merged_padding
 from keras_transformer.typing import Tensor
 
 
@@ -29,13 +27,15 @@ class LayerNormalization(BaseLayer, keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
-    """`keras.layers.BatchNormalization` of the real tokens, without Keras' implicit masks.
+    """`keras.layers.BatchNormalization` of the real tokens.
 
     Call arguments:
         inputs: (B, T, D).
         padding_mask: (B, T) boolean, True at real tokens: those that the batch's statistics
             count; all when `None`.
         training: Whether the batch's own statistics are used, and the running ones updated.
+        mask, inputs_mask: As `padding_mask`, beside it. Keras' implicit mask of `inputs` is the
+            first where `inputs` is the only tensor, else the second.
 
     Returns:
         (B, T, D) in the compute dtype.
@@ -49,14 +49,16 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         [[-1.0], [1.0]]
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = False
-
     def call(
-        self, inputs: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
     ) -> Tensor:
-        mask = checked_padding("padding_mask", padding_mask, inputs)
+        paddings = dict(padding_mask=padding_mask, mask=mask, inputs_mask=inputs_mask)
+        mask = merged_padding(inputs, **paddings)
         if mask is None or not (training and self.trainable):
             return super().call(inputs, training=training, mask=mask)
         running = self.moving_mean, self.moving_variance

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.arguments import check_buckets, check_choice, check_flag, check_size
 from keras_transformer.layers.base import BaseLayer, at_least_float32
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import at_run_time
 from keras_transformer.layers.masks import dtype_name, fits, known_values, offsets
 from keras_transformer.typing import Tensor
@@ -77,6 +78,7 @@ class SinusoidalPositions(BaseLayer, keras.layers.Layer):
         self.layout = layout
         self.autocast = False  # positions may be floats, and the sum is rounded once
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3)
         self.built = True
 
     def call(
@@ -146,6 +148,7 @@ class LearnedPositions(BaseLayer, keras.layers.Layer):
         )
         self.autocast = False  # positions may be floats
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3)
 
     def build(self, input_shape):
         self.embeddings = self.add_weight(
@@ -228,7 +231,7 @@ def _checked_positions(positions, inputs):
 
 def _counted(length, first_position):
     """(T,) int32, 0 to T - 1, that a known first position does not make known."""
-    places = ops.arange(length)
+    places = arange(length)
     return at_run_time(places) if isinstance(first_position, int) else places
 
 
@@ -262,15 +265,19 @@ class PositionBias(BaseLayer, keras.layers.Layer):
         super().__init__(**kwargs)
         check_size(num_heads=num_heads)
         self.num_heads = num_heads
+        self.input_spec = keras.InputSpec(min_ndim=2)
 
     def call(self, inputs: Tensor) -> Tensor:
         length = ops.shape(inputs)[1]
         end = max(length, 1) if isinstance(length, int) else length  # of 0 there is no distance
-        return self._bias_at(at_run_time(ops.arange(1 - length, end)))
+        return self._bias_at(at_run_time(arange(1 - length, end)))
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """(T,) and (S,) positions -> (1, N, T, S) float32, for `step`."""
         return ops.expand_dims(self._bias_at(offsets(query_positions, key_positions)), 0)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """`None`: no place of the output is one of the inputs."""
 
     def compute_output_shape(self, input_shape):
         length = input_shape[1]

@@ -8,7 +8,8 @@ from keras import ops
 from keras_transformer.arguments import check_flag
 from keras_transformer.layers.base import BaseLayer, at_least_float32
 from keras_transformer.layers.lowering.cache_slots import Slots
-from keras_transformer.layers.masks import checked_padding
+from keras_transformer.layers.lowering.places import arange
+from keras_transformer.layers.masks import checked_padding, merged_padding
 from keras_transformer.layers.projection import projection_of
 from keras_transformer.typing import Tensor
 
@@ -41,14 +42,17 @@ class SSRU(BaseLayer, keras.layers.Layer):
         inputs: (B, T, D).
         segment_starts: Boolean (B, T), True at tokens before which the state is 0, for rows that
             hold several sequences; the first token needs no mark. One sequence when `None`.
+        mask, inputs_mask: Boolean (B, T), True at real tokens: the state stays as it is at the
+            others. Keras' implicit mask of `inputs` is the first where `inputs` is the only
+            tensor, else the second.
 
     Returns:
         (B, T, D) in the compute dtype. A token sees itself and those before it in its sequence:
         pads behind it change nothing.
 
     Raises:
-        ValueError: if `segment_starts` has another shape, as far as sizes are known, or other
-            numbers than 0 and 1.
+        ValueError: if `inputs` or a mask has another shape, as far as sizes are known, or a mask
+            other numbers than 0 and 1.
 
     Example:
         >>> layer = kt.SSRU()
@@ -68,6 +72,8 @@ class SSRU(BaseLayer, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=3)
         check_flag(use_bias=use_bias)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -81,8 +87,17 @@ class SSRU(BaseLayer, keras.layers.Layer):
         self.forget_gate.build(input_shape)
         self._settle()
 
-    def call(self, inputs: Tensor, segment_starts: Tensor | None = None) -> Tensor:
+    def call(
+        self,
+        inputs: Tensor,
+        segment_starts: Tensor | None = None,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+    ) -> Tensor:
         projected, forget = self._project(inputs)
+        real_BT = merged_padding(inputs, mask=mask, inputs_mask=inputs_mask)
+        if real_BT is not None:
+            forget = ops.where(ops.expand_dims(real_BT, 2), forget, ops.ones_like(forget))
         starts_BT = checked_padding("segment_starts", segment_starts, inputs)
         decay = forget
         if starts_BT is not None:
@@ -116,8 +131,9 @@ class SSRU(BaseLayer, keras.layers.Layer):
         states = linear_recurrence(forget, ops.concatenate([first, updates[:, 1:]], axis=1))
         return self._output(states), RecurrentState(states[:, -1:])
 
-    def compute_output_spec(self, inputs, segment_starts=None):
+    def compute_output_spec(self, inputs, segment_starts=None, mask=None, inputs_mask=None):
         checked_padding("segment_starts", segment_starts, inputs)
+        merged_padding(inputs, mask=mask, inputs_mask=inputs_mask)
         return keras.KerasTensor(inputs.shape, self.compute_dtype)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
@@ -186,7 +202,7 @@ def _recurrence(decay, updates, reverse=False):
 def _shifted(values, by):
     """(B, T, D) moved by so many places along T, and 0 where nothing is left."""
     length = ops.shape(values)[1]
-    places = ops.arange(length) - by
+    places = arange(length) - by
     inside = ops.logical_and(places >= 0, places < length)
     moved = ops.take(values, ops.clip(places, 0, length - 1), axis=1)
     return ops.where(ops.expand_dims(inside, 1), moved, ops.zeros_like(moved))

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering.cache_slots import more_slots, rows_of
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.projection import reshape
 from keras_transformer.layers.recurrence import RecurrentState
 
@@ -83,6 +84,6 @@ class Cache(NamedTuple):
         ancestors = self.ancestors
         if not isinstance(ancestors, tuple):
             ancestors = more_slots(ancestors, count, axis=1, value=masks.MASK_FILL)
-        slot_ids = ops.arange(ops.shape(self.slot_ids)[0] + count)
+        slot_ids = arange(ops.shape(self.slot_ids)[0] + count)
         blocks = self._with_own(longer)
         return self._replace(blocks=blocks, slot_ids=slot_ids, ancestors=ancestors)

@@ -22,7 +22,7 @@ class LossOverTokens:
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         # Not in `compile`: Keras does not call one that a class overrides when it loads a model.
-        self._loss_over_tokens = keras.metrics.Mean(_NAME)
+        self._loss_over_tokens = keras.metrics.Mean(_NAME, dtype="float32")
 
     def compute_loss(
         self,

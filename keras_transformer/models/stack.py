@@ -21,6 +21,7 @@ from keras_transformer.layers.lowering.cache_slots import (
     no_ancestors,
     slots_of_states,
 )
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import unfolded
 from keras_transformer.layers.normalization import normalization_of, normalized
 from keras_transformer.layers.projection import reshape
@@ -111,7 +112,7 @@ class Stack:
         if self.is_recurrent:
             return Cache(blocks, memory_bias, (), ())
         ancestors = no_ancestors(rows, size, beams) if beams > 1 else ()
-        return Cache(blocks, memory_bias, ops.arange(size), ancestors)
+        return Cache(blocks, memory_bias, arange(size), ancestors)
 
     def step(self, token_ids, cache, position, beams=1, scores=None):
         """(B, T) ids from `position` on -> (B, T, D) states and the new `Cache`.

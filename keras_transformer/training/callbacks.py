@@ -58,6 +58,27 @@ class EarlyEnd(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+class SwapAverages(keras.callbacks.SwapEMAWeights):
+    """Keras' own, which validates the averages of the weights, without its rounding.
+
+    On TensorFlow Keras exchanges two variables by sums and differences, so that each validation
+    would change both.
+    """
+
+    def _tf_swap_variables(self, optimizer):
+        averages = optimizer._model_variables_moving_average
+        for weight, average in zip(optimizer._trainable_variables, averages, strict=True):
+            pair = [getattr(each, "value", each) for each in (weight, average)]
+            update = optimizer._distribution_strategy.extended.update
+            update(pair[0], _exchange, args=(pair[1],))
+
+
+def _exchange(weight, average):
+    kept = weight.read_value()
+    weight.assign(average)
+    average.assign(kept)
+
+
 class OpenEndedProgress(keras.callbacks.ProgbarLogger):
     """Keras' own progress bar, without a number of epochs: only the time limits the run."""
 

@@ -26,8 +26,8 @@ class _TokenMetric(keras.metrics.Metric):
     def __init__(self, pad_id: int, name: str):
         super().__init__(name=name, dtype="float32")
         self.pad_id = pad_id
-        self.total = self.add_weight(name="total", initializer="zeros")
-        self.count = self.add_weight(name="count", initializer="zeros")
+        self.total = self.add_weight(name="total", initializer="zeros", dtype=self.dtype)
+        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
 
     def values(self, labels: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, T)` float32 values and the `(B, T)` boolean mask of the real tokens."""

@@ -37,6 +37,7 @@ from keras_transformer.training.callbacks import (
     EarlyEnd,
     MetricsFile,
     OpenEndedProgress,
+    SwapAverages,
     TimeBudget,
     read_metrics,
     updates_of,
@@ -320,7 +321,7 @@ class _Fitting:
         if self.stoppable:
             callbacks.append(EarlyEnd(self.run_dir))
         if self.options.ema is not None:  # the averages are what is validated
-            callbacks.append(keras.callbacks.SwapEMAWeights())
+            callbacks.append(SwapAverages())
         if self.validation_bleu is not None:
             callbacks.append(self.validation_bleu)
         if self.chief:

@@ -7,7 +7,16 @@ from backend import array, dtype_of, gradients
 from keras import ops
 from toy_model import D, F, H, N, U, V, randomise
 
-from keras_transformer.layers import CrossAttention, DecoderBlock, EncoderBlock, masks
+from keras_transformer.layers import (
+    SSRU,
+    BatchNormalization,
+    CrossAttention,
+    DecoderBlock,
+    EncoderBlock,
+    MultiHeadSelfAttention,
+    masks,
+)
+from keras_transformer.layers.blocks import TransformerBlock
 from keras_transformer.layers.lowering.cache_slots import next_slots
 
 B, T, S, E = 2, 5, 7, 29
@@ -176,11 +185,75 @@ def test_residual_is_checked(block_class):
         block_class(**SIZES, residual="sandwich")
 
 
-def test_an_implicit_keras_mask_is_not_dropped_in_silence():
-    ids = np.array([[1, 2, 0, 0]])
+# A layer that reads the implicit mask of its inputs, and what else it is called with.
+CAUSAL = np.tri(T, dtype=bool)[None]
+IMPLICIT = {
+    "self-attention": (MultiHeadSelfAttention, {}, {}),
+    "self-attention, another mask": (MultiHeadSelfAttention, {}, {"attention_mask": CAUSAL}),
+    "self-attention, windowed": (MultiHeadSelfAttention, {"attention_window": 2}, {}),
+    "encoder block": (EncoderBlock, {}, {}),
+    "encoder block, a bias": (EncoderBlock, {}, {"position_bias": normal(N, 2 * T - 1)}),
+    "encoder block, pre, batch": (EncoderBlock, dict(residual="pre", normalization="batch"), {}),
+    "decoder block": (DecoderBlock, {}, {"memory": MEMORY}),
+    "decoder block, another mask": (DecoderBlock, {}, dict(memory=MEMORY, attention_mask=CAUSAL)),
+    "decoder block, recurrence": (DecoderBlock, {"recurrence": "ssru"}, {"memory": MEMORY}),
+    "recurrence": (SSRU, {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", IMPLICIT)
+def test_an_implicit_mask_of_the_inputs_is_read(name):
+    """What pads hold changes nothing, be they in front or behind; eager, and in a model."""
+    layer_class, arguments, others = IMPLICIT[name]
+    sizes = {MultiHeadSelfAttention: (N, H), SSRU: ()}.get(layer_class, (N, H, F))
+    layer, embedding = (
+        layer_class(*sizes, **arguments),
+        keras.layers.Embedding(V, D, mask_zero=True),
+    )
+    ids = np.array([[0, 0, 1, 2, 3], [4, 5, 0, 0, 0]])
+    source = keras.Input((T,), dtype="int32")
+    model = keras.Model(source, layer(embedding(source), **others))
+    is_block = isinstance(layer, TransformerBlock)
+
+    def outputs(pad):
+        table = array(embedding.embeddings).copy()
+        table[0] = pad
+        embedding.embeddings.assign(table)
+        yield layer(embedding(ids), **others)
+        yield model(ids)
+        if is_block:  # whose inside sees other tensors
+            layer.rematerialize = True
+            training = layer.normalization != "batch"
+            yield layer(embedding(ids), **others, training=training)
+            layer.rematerialize = False
+
+    expected, *same = [array(each)[ids != 0] for pad in (0.0, 100.0) for each in outputs(pad)]
+    for actual in same:
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_an_implicit_mask_is_the_explicit_one():
+    ids = np.array([[1, 2, 3, 0, 0], [4, 5, 6, 7, 0]])
     states = keras.layers.Embedding(V, D, mask_zero=True)(ids)
-    with pytest.warns(UserWarning, match="does not support masking"):
-        EncoderBlock(N, H, F)(states)
+    block, plain, real = EncoderBlock(N, H, F, normalization="batch"), array(states), ids != 0
+    for training in (False, True):
+        explicit = dict(attention_mask=real[:, None], padding_mask=real)
+        expected = array(block(plain, **explicit, training=training))
+        for inputs, given in ((states, {}), (states, {"attention_mask": real[:, None]})):
+            actual = array(block(inputs, **given, training=training))
+            np.testing.assert_allclose(actual, expected, atol=1e-5)
+        for mask in ("mask", "inputs_mask"):
+            actual = array(block(plain, training=training, **{mask: real}))
+            np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_batch_normalization_counts_what_all_masks_call_real():
+    ids = np.array([[1, 2, 3, 0, 0], [4, 5, 6, 7, 0]])
+    states = keras.layers.Embedding(V, D, mask_zero=True)(ids)
+    for given, real in (({}, ids != 0), ({"padding_mask": ids != 2}, (ids != 0) & (ids != 2))):
+        norm = BatchNormalization(momentum=0.0)
+        norm(states, **given, training=True)
+        np.testing.assert_allclose(norm.moving_mean, array(states)[real].mean(0), atol=1e-5)
 
 
 def test_an_implicit_mask_of_the_source_is_read():

@@ -3,8 +3,10 @@
 import dataclasses
 import inspect
 
+import keras
 import numpy as np
 import pytest
+from backend import array
 from layer_contract import check_layer
 from toy_model import D, F, H, N, U, V
 
@@ -211,6 +213,68 @@ QUICK = {layer_class: name for name, (layer_class, *_) in reversed(CASES.items()
 def test_contract(name, tmp_path):
     layer_class, arguments, inputs, others = CASES[name]
     check_layer(layer_class, arguments, inputs, tmp_path=tmp_path, **others)
+
+
+BY_DISTANCE = ["relative bias", "ALiBi"]
+WITH_PLACES = sorted({*QUICK, "embedding, reversed"} - {"embedding", *BY_DISTANCE})
+
+
+@pytest.mark.parametrize("name", WITH_PLACES)
+def test_a_mask_is_passed_on(name):
+    """A layer behind sees which of the outputs are padding."""
+    layer_class, arguments, inputs, others = CASES[name]
+    given = dict(inputs)
+    states = given.pop(next(iter(given))).copy()
+    states[1, 3:] = 0
+    real = states.any(-1)
+    given.update({key: value for key, value in others.items() if key == "reverse"})
+    outputs = layer_class(**arguments)(keras.layers.Masking()(states), **given)
+    pooled = keras.layers.GlobalAveragePooling1D()(outputs)
+    outputs = array(outputs)
+    for row in range(B):
+        np.testing.assert_allclose(pooled[row], outputs[row][real[row]].mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("self-attention", "cross-attention", "recurrence", "encoder block", "decoder block"),
+        *("positions", "learned positions"),
+    ],
+)
+def test_states_of_another_rank_are_refused(name):
+    layer_class, arguments, inputs, _ = CASES[name]
+    _, *others = inputs
+    for shape in ((B, D), (B, 3, T, D)):
+        for given in (states(*shape), keras.Input(shape[1:])):
+            with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
+                layer_class(**arguments)(given, **{other: inputs[other] for other in others})
+
+
+@pytest.mark.parametrize(
+    "layer_class, argument",
+    [
+        (layers.CrossAttention, "value"),
+        (layers.CrossAttention, "key"),
+        (layers.DecoderBlock, "memory"),
+    ],
+)
+def test_a_source_of_another_rank_is_refused(layer_class, argument):
+    layer = layer_class(**(ATTENTION if layer_class is layers.CrossAttention else BLOCK))
+    source = {"value": SOURCE} if layer_class is layers.CrossAttention else {}
+    for shape in ((B, E), (B, 3, S, E)):
+        for given in (states(*shape), keras.Input(shape[1:])):
+            message = rf"`{argument}` must have shape \(B, T, D\)\. Received: shape="
+            with pytest.raises(ValueError, match=message):
+                layer(TARGET, **{**source, argument: given})
+
+
+@pytest.mark.parametrize("name", BY_DISTANCE)
+def test_a_bias_by_distance_needs_a_length_and_no_mask(name):
+    layer_class, arguments, *_ = CASES[name]
+    layer_class(**arguments)(keras.layers.Masking()(TARGET))  # with no word of a mask that is lost
+    with pytest.raises(ValueError, match="expected min_ndim=2, found ndim=1"):
+        layer_class(**arguments)(states(B))
 
 
 def test_options_are_those_of_the_constructor_and_named_as_in_the_config():

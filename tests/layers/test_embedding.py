@@ -23,6 +23,15 @@ def layer():
     return layer
 
 
+@pytest.mark.parametrize("shape", [(B, 3, 2 * D), (D + 1,)])  # as many numbers as rows of D have
+def test_states_of_another_width_are_refused(layer, shape):
+    for states in (np.ones(shape, "float32"), keras.Input(shape[1:], batch_size=shape[0])):
+        with pytest.raises(ValueError, match=rf"width `dim`\. Received: shape=.*, dim={D}"):
+            layer(states, reverse=True)
+    with pytest.raises(ValueError, match=r"width `dim`\. Received"):
+        layer.vocab_first_logits(np.ones(shape, "float32"))
+
+
 def test_lookup_is_scaled_by_the_root_of_the_width(layer):
     rows = layer.embeddings.numpy()[IDS] * math.sqrt(D)
     np.testing.assert_allclose(layer(IDS), rows, rtol=1e-6)

@@ -3,6 +3,8 @@
 Run them on JAX with `KERAS_BACKEND=jax python -m pytest tests/layers tests/models tests/decoding`.
 """
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -39,6 +41,18 @@ def tensor(x, dtype=None):
 def dtype_of(x):
     """The name of an array's dtype."""
     return keras.backend.standardize_dtype(x.dtype)
+
+
+@contextlib.contextmanager
+def floatx(name):
+    """Inside, `name` is what Keras makes floats of that have no dtype, and integers as wide."""
+    keras.config.dtype_policy()  # the first to ask makes it of `floatx`
+    before = keras.config.floatx()
+    keras.config.set_floatx(name)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)
 
 
 # --- Graphs --------------------------------------------------------------------------------

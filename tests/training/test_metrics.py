@@ -1,7 +1,7 @@
 import keras
 import numpy as np
 import pytest
-from backend import compiled, in_graph
+from backend import compiled, floatx, in_graph
 
 import keras_transformer.training as training
 from keras_transformer.training import (
@@ -119,6 +119,19 @@ def test_a_pad_id_that_is_no_row_of_the_logits(metric_class):
 def test_no_token_at_all_is_finite(metric, expected):
     metric.update_state(np.zeros((2, 3)), np.zeros((2, 3, VOCAB)))
     assert float(metric.result()) == expected
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity, TokenMeanLoss])
+def test_floatx_changes_no_result(metric_class):
+    labels = np.ones((300, 300), "int32")  # more tokens than float16 has numbers
+    logits = np.eye(VOCAB, dtype="float32")[labels - np.arange(300) % 3 // 2]
+    results = []
+    for name in ("float32", "float64", "float16"):
+        with floatx(name):
+            metric = metric_class()
+            metric.update_state(labels, logits)
+            results.append(float(metric.result()))
+    assert results == [pytest.approx(results[0])] * 3
 
 
 def test_sample_weights():

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy_model import toy_config, toy_transformer
+from toy_model import toy_transformer
+from toy_updates import CONFIG, PAD, as_dataset, make_batches, new_model, section
 
-from keras_transformer import Transformer
 from keras_transformer.experiment.sections import TrainingSection
 from keras_transformer.training import (
     AdamW,
@@ -20,33 +20,7 @@ from keras_transformer.training import (
 from keras_transformer.training.data import weighted_for_accumulation
 from keras_transformer.training.objective import compile_model
 from keras_transformer.training.optimizer import PerUpdate
-from keras_transformer.training.state import Progress, current_weights, load_state, save_state
-
-CONFIG = toy_config(dropout=0.0, decoder_layers=1)
-PAD = CONFIG.pad_id
-
-
-def section(**options):
-    return TrainingSection(max_epochs=1, jit_compile=False, warmup_steps=3, **options)
-
-
-def make_batches(tokens, seed=0):
-    """Batches of two rows whose targets hold `tokens` real tokens in all."""
-    rng = np.random.default_rng(seed)
-    for count in tokens:
-        ids = [i for i in range(CONFIG.vocab_size) if i not in (PAD, CONFIG.bos_id)]
-        labels = rng.choice(ids, (2, 5)).astype("int32")
-        labels.reshape(-1)[rng.permutation(10)[count:]] = PAD
-        target = np.pad(labels, ((0, 0), (1, 0)), constant_values=CONFIG.bos_id)[:, :-1]
-        source = rng.choice(ids, (2, 5)).astype("int32")
-        yield {"source_ids": source, "target_ids": target}, labels
-
-
-def as_dataset(batches):
-    ids = tf.TensorSpec((None, 5), tf.int32)
-    signature = {"source_ids": ids, "target_ids": ids}, ids
-    batches = list(batches)
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+from keras_transformer.training.state import Progress, load_state, save_state
 
 
 def joined(batches):
@@ -54,11 +28,6 @@ def joined(batches):
     inputs, labels = zip(*batches, strict=True)
     inputs = {name: np.concatenate([x[name] for x in inputs]) for name in inputs[0]}
     return inputs, np.concatenate(labels)
-
-
-def new_model(**options):
-    keras.utils.set_random_seed(5)
-    return Transformer(CONFIG, **options)
 
 
 OPTIMIZERS = {
@@ -203,54 +172,10 @@ def test_options_choose_schedule_and_loss():
     assert model.optimizer.global_clipnorm == 0.7
 
 
-def test_the_average_of_the_weights_where_the_loss_is_scaled():
-    model = new_model(dtype="mixed_float16")
-    compile_model(model, section(ema=0.5))
-    (batch,) = make_batches([5])
-    for _ in range(3):
-        model.train_on_batch(*batch)
-    assert type(model.optimizer) is keras.optimizers.LossScaleOptimizer
-    averages = model.optimizer.inner_optimizer._model_variables_moving_average
-    for ours, average in zip(current_weights(model), averages, strict=True):
-        np.testing.assert_array_equal(ours, average)
-    assert not np.array_equal(current_weights(model)[0], model.get_weights()[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batches", [1, 2])
-def test_the_average_of_the_weights_goes_by_updates(batches):
-    model = new_model()
-    compile_model(model, section(ema=0.64, accumulate_batches=batches))
-    momentum = {1: 0.64, 2: 0.8}[batches]  # two steps of 0.8 are one of 0.64
-    data = list(make_batches([5] * 6))
-    if batches > 1:
-        data = weighted_for_accumulation(as_dataset(data), batches, PAD)
-    for number, batch in enumerate(data):
-        model.train_on_batch(*batch)
-        weights = model.get_weights()
-        if number < batches:  # up to the first update the average is the weights themselves
-            expected = weights
-        else:
-            pairs = zip(expected, weights, strict=True)
-            expected = [momentum * mean + (1 - momentum) * weight for mean, weight in pairs]
-    for ours, mean, weight in zip(
-        current_weights(model), expected, model.get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(ours, mean, atol=1e-6)
-        assert not np.array_equal(ours, weight)
-
-
 def test_batches_are_not_accumulated_where_the_loss_is_scaled():
     message = "does not go with mixed_float16.* Received: accumulate_batches=2"
     with pytest.raises(ValueError, match=message):
         compile_model(new_model(dtype="mixed_float16"), section(accumulate_batches=2))
-
-
-def test_without_an_average_the_weights_are_what_is_kept():
-    model = new_model()
-    compile_model(model, section())
-    for ours, weight in zip(current_weights(model), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, weight)
 
 
 def r_drop_by_hand(labels, logits, alpha, smoothing):

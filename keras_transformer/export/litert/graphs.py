@@ -12,6 +12,7 @@ from keras_transformer.decoding.generation import source_limits, told_prefix
 from keras_transformer.decoding.shortlist import candidate_inputs
 from keras_transformer.export.backend import as_graph, variables
 from keras_transformer.layers import masks
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import traced
 from keras_transformer.layers.recurrence import RecurrentState
 from keras_transformer.models.cache import Cache
@@ -267,12 +268,12 @@ def _cache(model, named):
 
     layers = range(model.config.decoder_layers)
     if "memory_mask" not in named:  # a language model has no source
-        slot_ids = ops.arange(ops.shape(named["cache_0_keys"])[2])
+        slot_ids = arange(ops.shape(named["cache_0_keys"])[2])
         return Cache(tuple(map(own, layers)), (), slot_ids, ())
     numbers = model.config.decoder_blocks
     blocks = tuple((own(index), pair(f"memory_{numbers[index]}")) for index in layers)
     mask_B11S = ops.expand_dims(ops.cast(named["memory_mask"], "bool"), (1, 2))
-    slot_ids = () if is_recurrent else ops.arange(ops.shape(named["cache_0_keys"])[2])
+    slot_ids = () if is_recurrent else arange(ops.shape(named["cache_0_keys"])[2])
     return Cache(blocks, masks.additive(mask_B11S), slot_ids, ())
 
 

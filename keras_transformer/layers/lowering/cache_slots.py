@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.lowering import in_place
+from keras_transformer.layers.lowering.places import arange
 from keras_transformer.layers.lowering.tracing import TENSORFLOW_CPU, XLA, compiled_for, filled
 from keras_transformer.layers.projection import reshape
 
@@ -30,8 +31,8 @@ class Slots(NamedTuple):
         if compiled_for() != TENSORFLOW_CPU:
             return self
         beams, size = self.beams, ops.shape(self.one_hot)[2]
-        rows = self.first_slot // beams + ops.arange(ops.shape(self.positions)[0] // beams)
-        first = ops.arange(batch * heads) * (size // beams)
+        rows = self.first_slot // beams + arange(ops.shape(self.positions)[0] // beams)
+        first = arange(batch * heads) * (size // beams)
         return self._replace(flat_rows=ops.reshape(ops.expand_dims(first, 1) + rows, (-1,)))
 
 
@@ -46,7 +47,7 @@ def next_slots(count, slot_ids, position, window=None, position_bias=None):
         window: How many tokens, itself included, a token sees; all when `None`.
         position_bias: `position_bias(query_positions, key_positions) -> (1, N, T, S)`, or `None`.
     """
-    positions_T = position + ops.arange(count)
+    positions_T = position + arange(count)
     one_hot_ST = ops.equal(ops.expand_dims(slot_ids, 1), ops.expand_dims(positions_T, 0))
     seen_TS = masks.position_mask(positions_T, slot_ids, causal=True, window=window)
     bias = ops.expand_dims(masks.additive(seen_TS), (0, 1))
@@ -62,7 +63,7 @@ def slots_of_states(count, position, beams=1):
         count, position: See `next_slots`.
         beams: K; with beams `count` is 1.
     """
-    positions = position + (ops.arange(count) if beams == 1 else ops.zeros(beams, "int32"))
+    positions = position + (arange(count) if beams == 1 else ops.zeros(beams, "int32"))
     return Slots(positions, position, (), (), beams=beams)
 
 
@@ -87,7 +88,7 @@ def next_beam_slots(ancestors, slot_ids, position, window=None, position_bias=No
     now_KSK = -masks.MASK_FILL * ops.transpose(one_hot_SKK, (1, 0, 2))
     ancestors = reshape(ancestors, (rows // beams, beams, size, beams)) + now_KSK
     bias = reshape(ancestors, (rows // beams, 1, beams, size * beams))
-    positions_1 = position + ops.arange(1)
+    positions_1 = position + arange(1)
     near = []
     if window is not None:
         seen_1S = masks.position_mask(positions_1, slot_ids, causal=True, window=window)
@@ -163,4 +164,4 @@ def rows_of(sources, beams):
     """(C,) int32 sources -> (C * K,) int32, the K rows of each, which stand next to each other."""
     if beams == 1:
         return sources
-    return ops.reshape(ops.expand_dims(sources * beams, 1) + ops.arange(beams), (-1,))
+    return ops.reshape(ops.expand_dims(sources * beams, 1) + arange(beams), (-1,))

@@ -1,10 +1,15 @@
-"""Where a condition holds: the one op whose size only the values tell."""
+"""Places along an axis, int32 whatever `keras.config.floatx()` is."""
 
 from keras import backend, ops
 
 
+def arange(start, stop=None):
+    """`ops.arange` of int32, where Keras takes as many bits as `floatx` has."""
+    return ops.arange(start, stop, dtype="int32")
+
+
 def places_where(chosen, most):
-    """(V,) boolean -> int32 indices where it holds, ascending.
+    """(V,) boolean -> int32 indices where it holds, ascending: the op whose size values tell.
 
     JAX compiles no size that it does not know: there are `most` indices there, others at the end.
 
@@ -19,6 +24,6 @@ def places_where(chosen, most):
         return ops.cast(tf.where(chosen)[:, 0], "int32")
     if backend.backend() != "jax":
         return ops.cast(ops.nonzero(chosen)[0], "int32")
-    places = ops.arange(chosen.shape[0])
+    places = arange(chosen.shape[0])
     order = ops.argsort(ops.where(chosen, places, places + chosen.shape[0]))
     return ops.cast(order[:most], "int32")

@@ -163,6 +163,7 @@ def saved_model_translate(
         FileNotFoundError: if it is no SavedModel.
     """
     check_saved_model(path)
+    import numpy as np
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
 
@@ -173,24 +174,21 @@ def saved_model_translate(
         for start in range(0, len(texts), _BATCH):
             batch = tf.constant(list(texts[start : start + _BATCH]))
             found = loaded.signatures["serving_default"](text=batch)["translation"].numpy()
+            check_empty(texts, [start + int(place) for place in np.flatnonzero(found == b"")])
             translations += [text.decode("utf-8") for text in found]
-        check_empty(texts, translations)
         return translations
 
-    def check_empty(texts, translations):
+    def check_empty(texts, places):
         """`serving_default` leaves empty what it cannot answer; `translate` says what that is."""
-        places = [place for place, found in enumerate(translations) if not found]
-        for start in range(0, len(places), _BATCH):
-            group = places[start : start + _BATCH]
-            batch = tf.constant([texts[place] for place in group])
-            found = loaded.signatures["translate"](
-                text=batch, n_best=tf.zeros(len(group), tf.int32)
-            )
-            for place, status in zip(group, found["status"].numpy(), strict=True):
-                if status != b"ok":
-                    raise ValueError(
-                        "a text must be within the bounds of the SavedModel. Received: "
-                        f"{status.decode()} for text {place + 1}, {texts[place]!r:.80}"
-                    )
+        if not places or "translate" not in loaded.signatures:  # as in old exports
+            return
+        batch = tf.constant([texts[place] for place in places])
+        found = loaded.signatures["translate"](text=batch, n_best=tf.zeros(len(places), tf.int32))
+        for place, status in zip(places, found["status"].numpy(), strict=True):
+            if status != b"ok":
+                raise ValueError(
+                    "a text must be within the bounds that assets.extra/serving.json states. "
+                    f"Received: {status.decode()} for text {place + 1}, {texts[place]!r:.80}"
+                )
 
     return translate

@@ -72,13 +72,16 @@ def train(arguments):
     from keras_transformer.experiment.experiment import Experiment
     from keras_transformer.experiment.run_folder import check_folder
     from keras_transformer.experiment.start import find_start
+    from keras_transformer.experiment.unused_keys import check_keys
 
     overrides = set_values(arguments, "SECTION.KEY=VALUE")
     experiment = Experiment.load(arguments.experiment, overrides, data_folder=arguments.data)
     run_dir, more_epochs = pathlib.Path(arguments.run_dir), arguments.more_epochs
-    check_folder(run_dir, experiment, resume=True, more_epochs=more_epochs)
+    resuming = check_folder(run_dir, experiment, resume=True, more_epochs=more_epochs)
     check_writable(arguments.run_dir)
     experiment.check_files()
+    if not resuming:
+        check_keys(experiment, remote=False)
     find_start(experiment, arguments.run_dir)
     start_tensorflow()
     from keras_transformer.training import train

@@ -149,13 +149,17 @@ def _plain_references(references, systems):
     """The references as readable text: of a vocabulary of split text, joined."""
     from keras_transformer.command.systems import plain_text_of
 
-    found = {}
+    found, read = {}, references
     for system in systems:
         if plain_text := plain_text_of(system):
-            found.setdefault(tuple(map(plain_text, references)), system.path)
+            texts = list(map(plain_text, references))
+            if not found:
+                read = texts
+            # Some make all white space a single space, which no metric looks at.
+            found.setdefault(tuple(" ".join(text.split()) for text in texts), system.path)
     if len(found) > 1:
         raise ValueError(
             "systems to compare must read the references as the same text, so all or none of them "
             f"have split text. Received: {' and '.join(found.values())}"
         )
-    return list(next(iter(found), references))
+    return read

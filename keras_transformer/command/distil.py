@@ -72,6 +72,7 @@ def distil(arguments):
     from keras_transformer.experiment.experiment import Experiment
     from keras_transformer.experiment.run_folder import check_folder
     from keras_transformer.experiment.start import find_start
+    from keras_transformer.experiment.unused_keys import check_keys
 
     options = distillation.DistillationOptions(
         n_best=arguments.n_best, select=arguments.select, top_k=arguments.probabilities
@@ -89,11 +90,13 @@ def distil(arguments):
         length_normalization=arguments.length_normalization,
     )
     distillation.check_student(student, teachers, options)
-    check_folder(pathlib.Path(arguments.run_dir), trained, resume=True)
+    resuming = check_folder(pathlib.Path(arguments.run_dir), trained, resume=True)
     distillation.check_job(trained.data.distilled, teachers, options)
     check_writable(arguments.run_dir)
     check_writable(trained.data.distilled)
     student.check_files()
+    if not resuming:
+        check_keys(trained, remote=False)
     find_start(student, arguments.run_dir)
     beam_options = None if arguments.beam is None else beam_pipeline_options(arguments.beam)
     start_tensorflow()

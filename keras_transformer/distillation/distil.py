@@ -8,7 +8,9 @@ from keras_transformer.distillation.options import DistillationOptions
 from keras_transformer.distillation.teachers import Teachers
 from keras_transformer.distillation.written_corpus import check_probabilities, write_corpus
 from keras_transformer.experiment.experiment import Experiment
+from keras_transformer.experiment.run_folder import EXPERIMENT_FILE
 from keras_transformer.experiment.tokenizers import Tokenizers
+from keras_transformer.experiment.unused_keys import check_keys
 
 
 def distil(
@@ -53,6 +55,8 @@ def distil(
     student.check_files()
     check_student(student, teachers, options or DistillationOptions())
     trained = distilled_experiment(student, run_dir, corpus, original_weight)
+    if not (Path(run_dir) / EXPERIMENT_FILE).exists():
+        check_keys(trained)
     write_corpus(
         teachers,
         student.data,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from keras_transformer.models import Transformer
     from keras_transformer.translation import Translator
 
+LEAST_SOURCE_LENGTH = 1024  # of a limit on sources to translate, where none is asked for
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.npz"  # among the checkpoints
@@ -163,7 +164,9 @@ class Run:
         A preset or an imported run has its own limit there.
         """
         data = self.experiment.data
-        return max(1024, data.max_length) if data.imported is None else data.max_length
+        return (
+            max(LEAST_SOURCE_LENGTH, data.max_length) if data.imported is None else data.max_length
+        )
 
     def samples_within(self, max_source_length: int) -> tuple[str, ...]:
         """Gives the samples that are short enough, to compare an exported model on.

@@ -6,12 +6,18 @@ Reading an experiment does not refuse them: runs of earlier versions may have so
 import dataclasses
 
 from keras_transformer.data import JsonLinesCorpus, PreparedCorpus, TfdsCorpus
+from keras_transformer.data.places import is_remote
 from keras_transformer.experiment.corpora import open_part
 from keras_transformer.experiment.experiment import Experiment
+from keras_transformer.experiment.run_folder import LEAST_SOURCE_LENGTH
 
 
-def check_keys(experiment: Experiment):
-    """Checks that each key of `[data]`, and the teachers' of `[training]`, has something to act on.
+def check_keys(experiment: Experiment, *, remote: bool = True):
+    """Checks that keys of `[data]`, and the teachers' of `[training]`, have something to act on.
+
+    Args:
+        experiment: The experiment.
+        remote: Whether corpora of other machines are looked at, which needs TensorFlow.
 
     Raises:
         ValueError: if one has not.
@@ -22,7 +28,7 @@ def check_keys(experiment: Experiment):
             "`training.teacher_temperature` goes with `training.teacher_weight`. "
             f"Received: teacher_temperature={training.teacher_temperature}, teacher_weight=0"
         )
-    if data.temperature is not None and data.sources is None:
+    if data.temperature is not None and len(data.corpora) < 2:
         raise ValueError(
             "`data.temperature` goes with several corpora, `[[data.sources]]`. "
             f"Received: temperature={data.temperature}, and one corpus"
@@ -30,7 +36,9 @@ def check_keys(experiment: Experiment):
     if data.sources is not None:
         _check(data, "data", "the corpora of `[[data.sources]]`", "split", "valid_split")
     for each in data.corpora:
-        _check_corpus(data, each)
+        paths = (getattr(each, name) for name in each.PATHS)
+        if remote or not any(is_remote(path) for path in paths if path):
+            _check_corpus(data, each)
 
 
 def _check_corpus(data, each):
@@ -47,13 +55,17 @@ def _check_corpus(data, each):
             _check(each, name, opened[prefix].name if corpus else without, f"{prefix}split")
     if not (each.source or each.valid_source):
         _check(each, name, named, "format")
-    _check_length(data, corpora[""])
+    if all(part is None or isinstance(part, PreparedCorpus) for part in corpora.values()):
+        _check_length(data, corpora[""])
 
 
 def _check_length(data, corpus):
-    """A prepared corpus has its own length, which is no shorter for `[data]`."""
-    is_own = not isinstance(corpus, PreparedCorpus) or data.max_length >= corpus.max_length
-    if not is_own and data.max_length != _default(data, "max_length"):
+    """A prepared corpus has its own length, which is no shorter for `[data]`.
+
+    Only what is above a run's least limit on sources moves that.
+    """
+    moves_nothing = data.max_length < min(corpus.max_length, LEAST_SOURCE_LENGTH)
+    if moves_nothing and data.max_length != _default(data, "max_length"):
         raise ValueError(
             "`data.max_length` is of text; pairs of a prepared corpus are left out by "
             f"`training.buckets`. Received: max_length={data.max_length}, "

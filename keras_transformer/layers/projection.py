@@ -1,5 +1,7 @@
 """A dense layer over rows, and the reshapes that go with it."""
 
+import zlib
+
 import keras
 from keras import ops
 
@@ -61,7 +63,8 @@ class Projection(BaseLayer, keras.layers.Dense):
             # The kernel has what the factors had. Keras makes both zero, and then neither learns:
             # the first begins as `enable_lora` has it begin.
             factor = self.lora_kernel_a
-            factor.assign(keras.initializers.HeUniform()(factor.shape, factor.dtype))
+            start = keras.initializers.HeUniform(seed=zlib.crc32(self.path.encode()))
+            factor.assign(start(factor.shape, factor.dtype))  # the same in all workers
 
     def prepacked_kernel(self, in_blocks):
         """The kernel for `prepacked`: `ColumnBlocks`, or `None` for the kernel as it is."""

@@ -11,8 +11,9 @@ import numpy as np
 from keras_transformer.models.inputs import as_known_array
 
 _RULE = "`{name}` must hold ids in [0, {size}){extra}. Received: id "
+_NUMBER = r"-?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf)"
 _FOUND = re.compile(
-    r"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:\] \[)?(-?\d+(?:\.\d+)?)"
+    rf"(`\w+` must hold ids in \[0, \d+\)[^\]]*?Received: id )(?:\] \[)?({_NUMBER})"
 )
 
 

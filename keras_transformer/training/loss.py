@@ -39,8 +39,8 @@ def ids_of(labels, logits):
     """Labels as int32, and where they are whole numbers in `[0, V)`."""
     ids = ops.cast(labels, "int32")
     valid = ops.logical_and(ids >= 0, ids < ops.shape(logits)[-1])
-    if "float" in keras.backend.standardize_dtype(labels.dtype):
-        valid = ops.logical_and(valid, labels == ops.floor(labels))
+    if keras.backend.standardize_dtype(labels.dtype) != "int32":  # parts and higher bits count
+        valid = ops.logical_and(valid, ops.equal(ops.cast(ids, labels.dtype), labels))
     return ids, valid
 
 

@@ -16,22 +16,23 @@ from keras_transformer.training.replica_updates import ReplicaAdam, ReplicaAdamW
 from keras_transformer.training.student import TeacherCrossEntropy
 
 
+def check_accumulation(training):
+    """Raises a `ValueError` if batches are to be accumulated under loss scaling."""
+    if training.accumulate_batches > 1 and keras.config.dtype_policy().name == "mixed_float16":
+        raise ValueError(
+            "`training.accumulate_batches` does not go with mixed_float16, whose batches that "
+            "overflow belong to no update: use mixed_bfloat16. "
+            f"Received: accumulate_batches={training.accumulate_batches}"
+        )
+
+
 def compile_model(model, training):
     """Compiles a `Transformer` with the optimizer, schedule and loss of an experiment.
 
     Args:
         model: The `Transformer`.
         training: A `TrainingSection`.
-
-    Raises:
-        ValueError: if batches are accumulated under loss scaling.
     """
-    if training.accumulate_batches > 1 and model.dtype_policy.name == "mixed_float16":
-        raise ValueError(
-            "`training.accumulate_batches` does not go with mixed_float16, whose batches that "
-            "overflow belong to no update: use mixed_bfloat16. "
-            f"Received: accumulate_batches={training.accumulate_batches}"
-        )
     pad_id = model.config.pad_id
     model.compile(
         optimizer=_optimizer(model, training),

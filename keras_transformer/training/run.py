@@ -51,7 +51,7 @@ from keras_transformer.training.data import (
 from keras_transformer.training.distribution import is_chief, is_shared, make_strategy, wait_for
 from keras_transformer.training.freezing import freeze
 from keras_transformer.training.layouts import check_backend, make_distribution, row_multiple
-from keras_transformer.training.objective import compile_model
+from keras_transformer.training.objective import check_accumulation, compile_model
 from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.run_card import write_run_card
 from keras_transformer.training.run_plots import draw_run
@@ -144,6 +144,7 @@ def _train(experiment, run_dir, strategy, held, resuming, more_epochs):
     experiment = _with_model(experiment, start, run_dir)
     if not resuming:
         check_keys(experiment)
+        check_accumulation(experiment.training)
     corpora = open_corpora(experiment.data)
     tokenizers = _tokenizers(experiment, corpora[0], start, run_dir if resuming else None)
     config = experiment.config(**tokenizers.config_fields())

@@ -168,8 +168,9 @@ def test_artefacts_translate_too(files, tmp_path, monkeypatch, capsys):
     (served / "assets.extra" / "serving.json").write_text(
         json.dumps({"signatures": {"translate": {}}, "joiner": "@@"})
     )
-    target.write_text(target.read_text().replace("a", "@@ a"))
-    test_set = ["--source", source, "--target", target, "--samples", 9]
+    split = tmp_path / "split"
+    split.write_text(target.read_text().replace("a", "@@ a"))
+    test_set = ["--source", source, "--target", split, "--samples", 9]
     assert run(device, served.parent, *test_set) == 0
     assert asked == [("litert", str(device)), ("savedmodel", str(served.parent))]
     rows = capsys.readouterr().out.splitlines()[1:3]
@@ -183,6 +184,13 @@ def test_equal_names_are_numbered(files, tmp_path, capsys):
     assert run(bad, tmp_path / "sub" / "bad.txt", "--target", target, "--samples", 9) == 0
     rows = capsys.readouterr().out.splitlines()[1:3]
     assert [row.split()[0] for row in rows] == ["1-bad", "2-bad"]
+
+
+def test_white_space_is_read_alike(monkeypatch):
+    functions = iter([str, lambda text: " ".join(text.split())])
+    monkeypatch.setattr(systems, "plain_text_of", lambda _: next(functions))
+    found = [systems.System(name, name, "litert") for name in "ab"]
+    assert compare._plain_references(["x  y "], found) == ["x  y "]
 
 
 def test_runs_must_read_the_references_alike(fails, run_dir, files, tmp_path, monkeypatch):

@@ -125,6 +125,22 @@ def test_a_test_set_that_is_no_text(fails, run_dir, toy, tmp_path):
     assert "a test set must be text, not what `prepare` made of it" in line
 
 
+def test_a_saved_model_without_the_signature_translate(tmp_path):
+    """As the first exports were, and those of others."""
+    import tensorflow as tf
+
+    from keras_transformer.evaluation import saved_model_translate
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
+    def serving_default(text):
+        return {"translation": tf.strings.upper(text)}
+
+    module = tf.Module()
+    module.serve = serving_default
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": serving_default})
+    assert saved_model_translate(tmp_path)(["ab", ""] * 20) == ["AB", ""] * 20
+
+
 def test_a_faulty_line_of_a_test_set_is_not_to_be_left_out(fails, run_dir, tmp_path):
     path = tmp_path / "test.tsv"
     path.write_text("ba\tab\nno tab\n")

@@ -60,6 +60,7 @@ def test_it_looks_before_it_translates(teacher_folders, student, tmp_path, capsy
     learned = ["training.teacher_weight=0.5", f"tokenizer.file={teacher_folders[0]}/tokenizer.json"]
     learned = ["--set", learned[0], "--set", learned[1], "--probabilities", 8]
     assert "`top_k` must be at most the vocabulary's size" in error(*learned)
+    assert "`data.source_key` does not go with" in error("--set", "data.source_key=x")
     assert "`top_k` goes without prefixes" in error(*learned, "--source-prefix", "a")
     (tmp_path / "pairs.tsv").unlink()
     assert "a text file must exist" in error()

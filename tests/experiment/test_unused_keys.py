@@ -43,6 +43,7 @@ KEYS = {"source_key": "a", "target_key": "b"}
         (DATASET | KEYS | {"valid_split": "x"}, "`data.valid_split` .* without `valid_source`"),
         (TSV | {"format": "jsonl"}, "`data.format` does not go with .*pairs.tsv"),
         (TSV | {"temperature": 5}, "`data.temperature` goes with several corpora"),
+        ({"sources": [TSV], "temperature": 5}, "`data.temperature` goes with several corpora"),
         ({"sources": [TSV], "valid_split": "x"}, "`data.valid_split` does not go with the corp"),
         ({"sources": [TSV | {"source_key": "a"}]}, "`data.sources.source_key` does not go with"),
         ({"source": "shards", "max_length": 12}, "`data.max_length` .*Received: max_length=12"),
@@ -62,6 +63,7 @@ def test_a_key_without_use_is_refused(folder, data, message):
         DATASET | KEYS | {"split": "a", "valid_source": "tfds:it/pt_en", "valid_split": "b"},
         {"sources": [TSV, JSON | KEYS | {"tag": "<x>"}], "temperature": 5},
         {"source": "shards", "max_length": 300},
+        {"source": "shards", "max_length": 12, "valid_tsv": "pairs.tsv"},
         {"source": "shards"},
     ],
 )
